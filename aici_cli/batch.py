@@ -36,7 +36,7 @@ def batch(
     concurrency: Annotated[int, typer.Option(min=1, max=1024, help="Number of requests at a time.")] = 32,
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None,
 ) -> None:
     """Answer a file of requests, as OpenAI's batches have them. Run the same command again to go on after an end."""
     engine = ModelFlags(server=server, dtype=dtype, device=device, threads=threads)

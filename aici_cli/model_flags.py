@@ -26,7 +26,7 @@ class ModelFlags:
     ] = None
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None
     max_forks: Annotated[
         int | None,
         typer.Option(

@@ -39,7 +39,7 @@ def join(
     memory: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Memory for stages, such as 12GiB (default: 80 % of the free).")
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a stage (default: torch's choice).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of a stage (default: one a core).")] = None,
     label: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="A label of the node; repeat for more.")
     ] = None,

@@ -83,7 +83,7 @@ def serve(
     ] = True,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None,
     stages: Annotated[str | None, typer.Option(metavar="ADDRESS,...", help=STAGES_HELP)] = None,
     cuts: Annotated[str | None, typer.Option(metavar="LAYER,...", help=CUTS_HELP)] = None,
     depth: Annotated[int | None, typer.Option(min=1, help=DEPTH_HELP)] = None,

@@ -31,7 +31,7 @@ def stage(
         str | None,
         typer.Option(metavar="SIZE", help="Memory for the stage, such as 12GiB (default: 80 % of the free)."),
     ] = None,
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: torch's choice).")] = None,
+    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None,
     device: Annotated[Device, typer.Option(help="The computing device: cpu, cuda, or auto: the driver's.")] = "auto",
     tp: Annotated[
         int, typer.Option(metavar="K", min=1, help="Tensor parallel: K processes of this machine share the heads.")
@@ -59,7 +59,6 @@ def stage(
     memory_bytes = stage_memory(memory)
     folders = [resolve_model(each, say=say) for each in model or []]
     import_engine()
-    import torch
 
     from aici_engine.cluster.key_file import read_or_create_keys
     from aici_engine.cluster.link import LinkGroup
@@ -70,14 +69,12 @@ def stage(
 
     process.set_name("aici-stage")
     process.raise_descriptors()  # connections of strangers take some
-    if threads is not None:
-        torch.set_num_threads(threads)
     token_path = token_file or default_token_path()
     token, is_new = ClusterToken.read_or_create(token_path)
     if is_new:
         say(f"made a new cluster token: {token_path}; copy the file to the other machines")
     links = LinkGroup(token, role="stage", name=name or socket.gethostname(), insecure=insecure)
-    facts = own_facts(memory_bytes=memory_bytes, device="cpu" if device == "auto" else device)
+    facts = own_facts(memory_bytes=memory_bytes, device="cpu" if device == "auto" else device, num_threads=threads)
     loader = StageLoader(
         folders,
         store=TensorStore(),

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from tokenizers import Tokenizer
 
 from aici_base.errors import UsageError
@@ -20,16 +19,14 @@ from aici_engine.event_output import EventOutput
 from aici_engine.executor import Executor
 from aici_engine.local_executor import LocalExecutor
 from aici_engine.loop import Loop
-from aici_engine.model.compute_device import ComputeDevice, choose_device
+from aici_engine.model.compute_device import ComputeDevice, choose_device, has_gpu
 from aici_engine.model_files import read_settings, read_tokenizer
 from aici_engine.native.backend import make_model
 from aici_engine.native.library import load
 from aici_engine.prefill_budget import PrefillBudget
-from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.sampler import HostSampler, Sampler
-from aici_engine.sample.torch_pipeline import TensorMasks
 from aici_engine.scheduler import Scheduler
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 
@@ -66,9 +63,7 @@ def build_components(
 
     Raises UsageError if the folder cannot be served, or does not fit the vocabulary of `runtime`.
     """
-    if config.num_threads is not None:
-        torch.set_num_threads(config.num_threads)
-    compute = choose_device(config, has_gpu=torch.cuda.is_available())
+    compute = choose_device(config, has_gpu=config.device != "cpu" and has_gpu())
     executor = make_executor(config, compute)
     try:
         return _connect(config, executor, runtime, on_step)
@@ -132,9 +127,7 @@ def _connect(
     )
 
 
-def _sampler(
-    runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, device: torch.device
-) -> Sampler[Any]:
+def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, device: str) -> Sampler[Any]:
     library = load()
     native = None if library is None else NativeSampling(library, num_logits)
     masks = MaskApplier(
@@ -145,16 +138,22 @@ def _sampler(
         close=None if native is None else native.mask,
     )
     sampler = HostSampler(masks) if native is None else HostSampler(masks, native.choose, native.log_softmax)
-    if device.type == "cpu":
+    if device == "cpu":
         return sampler
+    # Imported here: torch takes a second and a half, and without a GPU nothing here needs it.
+    import torch
+
+    from aici_engine.sample.device_sampler import DeviceSampler
+    from aici_engine.sample.torch_pipeline import TensorMasks
+
     there = TensorMasks(
         vocab_size=runtime.vocab_size,
         eos_token=runtime.eos_token,
         all_eos=eos_tokens,
         num_logits=num_logits,
-        device=device,
+        device=torch.device(device),
     )
-    return DeviceSampler(sampler, there, device)
+    return DeviceSampler(sampler, there, torch.device(device))
 
 
 def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:

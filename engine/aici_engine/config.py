@@ -42,7 +42,7 @@ class EngineConfig:
     pass, one of them for every decoding sequence. `prefill_slowdown`: beside decoding sequences, a step computes so
     many tokens of prompts that the step takes about this many times as long; `None` sets no bound. `max_context`, in
     tokens, lowers the limit of the model, and never raises the limit. `num_threads`: threads of the model; `None`
-    leaves the choice to torch. `prefix_cache`: sequences with the same beginning share its computation.
+    takes OMP_NUM_THREADS, else one a core. `prefix_cache`: sequences with the same beginning share its computation.
 
     `calm_rounds`: after this many steps without forced tokens, a controller is told of new tokens during the forward
     pass, and the model does not wait for the controller. If the controller then forces a token after all, a forward

@@ -3,10 +3,9 @@
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-import torch
-
 from aici_base.errors import UnavailableError
 from aici_base.ids import TokenId
+from aici_engine.arrays import Array
 from aici_engine.step_input import StepInput
 
 
@@ -17,7 +16,7 @@ class StateLostError(UnavailableError):
 class PendingStep(Protocol):
     """A forward pass that has begun."""
 
-    def logits(self) -> torch.Tensor:
+    def logits(self) -> Array:
         """Wait for the pass, and return logits (R, vocab_size) in f32: `num_logits` rows per chunk, in their order.
 
         Call once, in the order of `Executor.begin`. The caller may overwrite the rows; the next call of any pending
@@ -30,7 +29,7 @@ class Executor(Protocol):
     """Owns the storage of the keys and values, and computes steps in the order of `begin`.
 
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
-    `depth`, `num_pages` and `page_size` never change.
+    `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda.
     """
 
     depth: int
@@ -39,7 +38,7 @@ class Executor(Protocol):
     eos_tokens: frozenset[TokenId]
     num_pages: int
     page_size: int
-    device: torch.device
+    device: str
 
     def begin(self, step: StepInput) -> PendingStep:
         """Start a forward pass.

@@ -2,8 +2,7 @@
 
 from collections.abc import Callable
 
-import torch
-
+from aici_engine.arrays import Array
 from aici_engine.executor import Executor, StateLostError
 from aici_engine.model.interface import Model
 from aici_engine.step_input import StepInput
@@ -12,10 +11,10 @@ from aici_engine.step_input import StepInput
 class ComputedStep:
     """A forward pass that is over, or whose numbers a GPU still computes."""
 
-    def __init__(self, logits: torch.Tensor) -> None:
+    def __init__(self, logits: Array) -> None:
         self._logits = logits
 
-    def logits(self) -> torch.Tensor:
+    def logits(self) -> Array:
         return self._logits
 
 
@@ -30,7 +29,7 @@ class LocalExecutor(Executor):
         self.eos_tokens = model.eos_tokens
         self.num_pages = num_pages
         self.page_size = page_size
-        self.device = model.device
+        self.device = str(model.device)
         self._model = model
         self._storage = model.make_storage(num_pages=num_pages, page_size=page_size)
 

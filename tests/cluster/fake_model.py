@@ -8,6 +8,7 @@ from aici_base.ids import TokenId
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.cache.view import gather, kv_rows, write
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model.torch_storage import torch_storage
 from aici_engine.step_input import Chunk
 
 VOCAB_SIZE = 50
@@ -47,7 +48,9 @@ class FakeStage:
         return 1000 * self.part.num_layers
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
-        storage = KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        storage = torch_storage(
+            self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device
+        )
         for tensor in storage.keys:
             tensor.fill_(torch.nan)
         return storage

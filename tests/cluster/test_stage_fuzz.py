@@ -3,16 +3,17 @@
 import random
 from contextlib import suppress
 
+import numpy as np
 import pytest
-import torch
 
+from aici_engine.arrays import Array
 from aici_engine.cluster.frames import Attach, ChunkFrame, FrameError, StepFrame
 from aici_engine.cluster.stage_epoch import StageEpoch
 from aici_engine.config import EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.stage_model import LayerRange, StageModel
 from aici_engine.model.tensor_source import FolderSource
-from aici_engine.native.backend import decide, make_stage
+from aici_engine.native.stage_backend import decide, make_stage
 from tests.engine.model.test_models import PAGE_SIZE, build
 
 NUM_PAGES, CONTEXT, MAX_TOKENS = 6, 80, 40
@@ -27,7 +28,7 @@ def stages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, StageModel]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("AICI_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         config = EngineConfig(model_dir=folder, num_threads=1)
-        spec = decide(source, config, ComputeDevice(torch.device("cpu"), PAGE_SIZE))
+        spec = decide(source, config, ComputeDevice("cpu", PAGE_SIZE))
         return {name: make_stage(source, part, spec) for name, part in PARTS.items()}
 
 
@@ -80,10 +81,10 @@ def life(stage: StageModel, rnd: random.Random) -> list[bool]:
     epoch = StageEpoch(stage, Attach(1, 0, 2, "", NUM_PAGES, PAGE_SIZE, MAX_TOKENS, CONTEXT, rows_only=False))
     tensors = [*epoch._storage.keys, *epoch._storage.values]
     for tensor in tensors:
-        tensor.zero_()
+        tensor[:] = 0
     outcomes = []
     for _ in range(8):
-        before = [tensor.clone() for tensor in tensors]
+        before = [tensor.copy() for tensor in tensors]
         step = random_step(epoch, rnd)
         named = set()
         with suppress(FrameError):
@@ -94,9 +95,9 @@ def life(stage: StageModel, rnd: random.Random) -> list[bool]:
         outcomes.append(bool(named))
         others = [page for page in range(NUM_PAGES) if page not in named]
         for old, new in zip(before, tensors, strict=True):
-            assert torch.equal(bits_of_pages(old, others), bits_of_pages(new, others))
+            assert np.array_equal(bits_of_pages(old, others), bits_of_pages(new, others))
     return outcomes
 
 
-def bits_of_pages(tensor: torch.Tensor, pages: list[int]) -> torch.Tensor:
-    return tensor.view(NUM_PAGES, -1)[pages].view(torch.uint8)
+def bits_of_pages(array: Array, pages: list[int]) -> Array:
+    return array.reshape(NUM_PAGES, -1)[pages].view(np.uint8)

@@ -31,7 +31,8 @@ from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.model.tensor_store import TensorStore
-from aici_engine.native.backend import StageSpec, make_model
+from aici_engine.native.backend import make_model
+from aici_engine.native.stage_backend import StageSpec
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 from aici_runtime import process
 from tests.cluster.tensor_parallel_tokens import PROMPT, greedy_tokens
@@ -174,7 +175,7 @@ def test_pipelines_of_divided_stages_generate_the_same_tokens(
 ) -> None:
     monkeypatch.setenv("AICI_NATIVE", "off")
     monkeypatch.setenv("AICI_CACHE_DIR", str(tmp_path / "cache"))
-    compute = ComputeDevice(torch.device("cpu"), PAGE_SIZE)
+    compute = ComputeDevice("cpu", PAGE_SIZE)
     token = ClusterToken.read_or_create(tmp_path / "token")[0]
     config = EngineConfig(model_dir=folder, dtype="float32", num_pages=16)
 

@@ -60,7 +60,7 @@ class NullExecutor(Executor):
         self.eos_tokens = frozenset({EOS})
         self.num_pages = num_pages
         self.page_size = page_size
-        self.device = torch.device("cpu")
+        self.device = "cpu"
         self.steps: list[StepInput] = []
         self.in_flight: deque[NullStep] = deque()
         self.most_in_flight = 0

@@ -1,10 +1,9 @@
-"""The tensors behind the pages."""
+"""The arrays behind the pages."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
-
+from aici_engine.arrays import Array
 from aici_engine.cache.ids import PageId
 
 
@@ -39,21 +38,17 @@ class KVStorage:
     """The keys and values of all layers: `keys[layer]` and `values[layer]` are (num_pages * page_size, Hkv, D).
 
     A token has one row, its KV row: page * page_size + offset in the page. On the CPU, memory is only reserved: a page
-    costs physical memory from its first write on. Rows never written hold garbage, NaN included, so a gather must not
-    read such rows, even to mask the numbers later. On a GPU all rows begin as zeros, because kernels read whole pages.
+    costs physical memory from its first write on. Rows never written may hold garbage, NaN included, so a gather must
+    not read such rows, even to mask the numbers later.
     """
 
-    def __init__(
-        self, layers: Sequence[LayerShape], *, num_pages: int, page_size: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        rows = num_pages * page_size
+    def __init__(self, keys: Sequence[Array], values: Sequence[Array], *, page_size: int) -> None:
         self.page_size = page_size
-        new = torch.empty if device.type == "cpu" else torch.zeros
-        self.keys = [new(rows, shape.num_kv_heads, shape.key_dim, dtype=dtype, device=device) for shape in layers]
-        self.values = [new(rows, shape.num_kv_heads, shape.value_dim, dtype=dtype, device=device) for shape in layers]
+        self.keys = list(keys)
+        self.values = list(values)
 
     def copy_page(self, source: PageId, target: PageId) -> None:
         """Copy the keys and values of all layers, for copy on write."""
         size = self.page_size
-        for tensor in (*self.keys, *self.values):
-            tensor[target * size : (target + 1) * size] = tensor[source * size : (source + 1) * size]
+        for array in (*self.keys, *self.values):
+            array[target * size : (target + 1) * size] = array[source * size : (source + 1) * size]

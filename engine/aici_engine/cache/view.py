@@ -1,13 +1,16 @@
 """The cache as the attention layers see it in one step."""
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage
+
+if TYPE_CHECKING:
+    import torch
 
 KVRows = npt.NDArray[np.int64]
 """Row numbers of `KVStorage`, one a token."""
@@ -22,12 +25,12 @@ def kv_rows(pages: Sequence[PageId], page_size: int, start: int, end: int) -> KV
     ]
 
 
-def write(storage: KVStorage, layer: int, rows: torch.Tensor, keys: torch.Tensor, values: torch.Tensor) -> None:
+def write(storage: KVStorage, layer: int, rows: "torch.Tensor", keys: "torch.Tensor", values: "torch.Tensor") -> None:
     """Write `keys` and `values` (T, Hkv, D), rotary embedding applied, to the KV rows `rows` (T,)."""
     storage.keys[layer].index_copy_(0, rows, keys)
     storage.values[layer].index_copy_(0, rows, values)
 
 
-def gather(storage: KVStorage, layer: int, rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def gather(storage: KVStorage, layer: int, rows: "torch.Tensor") -> "tuple[torch.Tensor, torch.Tensor]":
     """Return keys and values (T, Hkv, D) of the KV rows `rows` (T,)."""
     return storage.keys[layer].index_select(0, rows), storage.values[layer].index_select(0, rows)

@@ -95,7 +95,7 @@ def plan_request(config: EngineConfig, compute: ComputeDevice, model: ModelOnDis
 
 def describe_driver(config: EngineConfig, compute: ComputeDevice) -> NodeInfo:
     """Return what the planner needs to know of this process. Measures for about 0.3 s."""
-    bytes_per_s, flops_per_s = measure_rates(device=compute.device.type, num_threads=config.num_threads)
+    bytes_per_s, flops_per_s = measure_rates(device=compute.device, num_threads=config.num_threads)
     memory = memory_budget(compute.free_bytes(), memory_bytes=config.driver_bytes)
     return NodeInfo(name="driver", budget_bytes=memory, bytes_per_s=bytes_per_s, flops_per_s=flops_per_s)
 

@@ -15,7 +15,7 @@ from aici_engine.model.manifest import manifest, model_digest
 from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
-from aici_engine.native.backend import decide, make_stage
+from aici_engine.native.stage_backend import decide, make_stage
 
 
 class ModelOnDisk(DividedModel):

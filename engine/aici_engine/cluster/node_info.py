@@ -10,6 +10,7 @@ from aici_engine.cache.memory import available_bytes
 from aici_engine.cluster.headers import WEIGHT_BYTES
 from aici_engine.cluster.plan import NodeInfo
 from aici_engine.config import Dtype
+from aici_engine.cpu_threads import default_threads
 from aici_engine.model.stage_range import LayerRange
 
 if TYPE_CHECKING:
@@ -61,13 +62,11 @@ def describe_node(
     """Measure this machine; takes about a second, with the threads of the kernels.
 
     `fraction`: of the free memory, for a stage and its process. `memory_bytes`: instead of the free memory, never more
-    than is free. `num_threads`: of the kernels; None leaves the choice to torch.
+    than is free. `num_threads`: of the kernels; None: see `default_threads`.
     """
-    import torch
-
     from aici_engine.native import library
 
-    threads = num_threads or torch.get_num_threads()
+    threads = num_threads or default_threads()
     free = available_bytes()
     bytes_per_s, flops_per_s = measure_rates(num_threads=threads)
     return NodeDescription(
@@ -84,15 +83,13 @@ def describe_node(
 
 def measure_rates(*, device: str = "cpu", num_threads: int | None = None) -> tuple[float, Mapping[Dtype, float]]:
     """Return `bytes_per_s` and `flops_per_s` of a device; takes about a second. See `NodeInfo`."""
-    import torch
-
     from aici_engine.native import library
     from aici_engine.native.thread_pool import ThreadPool
 
     native = library.describe()
     if native.library is None or device != "cpu":
         return _torch_rates(device)
-    pool = ThreadPool(native.library, num_threads or torch.get_num_threads())
+    pool = ThreadPool(native.library, num_threads or default_threads())
     return _bytes_per_s(pool), {dtype: _flops_per_s(pool, dtype) for dtype in WEIGHT_BYTES}
 
 
@@ -114,8 +111,9 @@ def _flops_per_s(pool: "ThreadPool", dtype: Dtype) -> float:
 
 def _rate(pool: "ThreadPool", dtype: Dtype, *, num_bytes: int, rows: int) -> float:
     """Return weights per second of a product of `rows` tokens, the best of several."""
-    import torch
+    import numpy as np
 
+    from aici_engine.arrays import address_of
     from aici_engine.native.bindings import Format
     from aici_engine.native.matrix_layout import blank, matrix
 
@@ -123,12 +121,12 @@ def _rate(pool: "ThreadPool", dtype: Dtype, *, num_bytes: int, rows: int) -> flo
     form = Format[_FORMATS[dtype]]
     parts = blank(num_rows, _COLUMNS, form)
     c = matrix(parts, form)
-    tokens, out = torch.ones(rows, _COLUMNS), torch.empty(rows, num_rows)
+    tokens, out = np.ones((rows, _COLUMNS), np.float32), np.empty((rows, num_rows), np.float32)
     memory = pool.scratch(pool.library.aici_linear_memory(c, rows))
     best, began = float("inf"), time.perf_counter()
     while time.perf_counter() - began < _LEAST_S:
         start = time.perf_counter()
-        pool.library.aici_linear(pool.pointer, c, tokens.data_ptr(), rows, memory, out.data_ptr())
+        pool.library.aici_linear(pool.pointer, c, address_of(tokens), rows, memory, address_of(out))
         best = min(best, time.perf_counter() - start)
     del parts  # `c` refers to its memory
     return num_rows * _COLUMNS / best

@@ -10,9 +10,9 @@ from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
 import numpy as np
-import torch
 
 from aici_base.errors import AiciError, InUseError, UnavailableError
+from aici_engine.arrays import Array
 from aici_engine.cluster.assembly import Assembly, Epoch
 from aici_engine.cluster.frames import FrameError, StageLost, StepFailed, StepStates, check_states
 from aici_engine.cluster.link import LinkLostError
@@ -42,7 +42,7 @@ class SentStep:
         self.began = time.perf_counter()
         self._pipeline = pipeline
 
-    def logits(self) -> torch.Tensor:
+    def logits(self) -> Array:
         return self._pipeline.finish(self)
 
 
@@ -85,7 +85,7 @@ class PipelineExecutor(Executor):
         self.eos_tokens = model.eos_tokens
         self.num_pages = epoch.num_pages
         self.page_size = model.page_size
-        self.device = epoch.near.device
+        self.device = str(epoch.near.device)
         self.depth = depth or len(epoch.links) + 1
 
     # Steps.
@@ -105,7 +105,7 @@ class PipelineExecutor(Executor):
         self._flights.append(sent)
         return sent
 
-    def finish(self, wanted: SentStep) -> torch.Tensor:
+    def finish(self, wanted: SentStep) -> Array:
         """Return the logits of a step. Earlier steps that nobody has asked for are computed too, and dropped."""
         epoch = self._living()
         while True:
@@ -119,7 +119,7 @@ class PipelineExecutor(Executor):
             if sent is wanted:
                 return logits
 
-    def _logits(self, epoch: Epoch, sent: SentStep) -> torch.Tensor:
+    def _logits(self, epoch: Epoch, sent: SentStep) -> Array:
         answer, body = self._receive(epoch, sent)
         arrived = time.perf_counter()
         # A copy has its turn with its step: an earlier step may have written the page just now.
@@ -136,7 +136,8 @@ class PipelineExecutor(Executor):
             raise self._lose(error) from error
         states = states_of(body, near)
         has_rows = len(states) > 0  # else there are no layers here, and no token has logits
-        logits = near.run(epoch.storage, sent.step.chunks, states) if has_rows else torch.empty(0, near.vocab_size)
+        nothing = np.empty((0, near.vocab_size), np.float32)
+        logits = near.run(epoch.storage, sent.step.chunks, states) if has_rows else nothing
         span = StepSpan(sent.num_tokens, sent.began, arrived, time.perf_counter(), sent.alone)
         self._times.add(span, answer.times)
         return logits

@@ -5,8 +5,8 @@ import time
 
 import msgspec
 import numpy as np
-import torch
 
+from aici_engine.arrays import Array, bytes_of
 from aici_engine.cluster.frames import Attach, Buffer, FrameError, StepFrame, StepLimits, check_step
 from aici_engine.cluster.page_changes import PageTableMirror
 from aici_engine.failure import Failure
@@ -86,7 +86,7 @@ class StageEpoch:
         return bytes_of(states)
 
 
-def rows_with_logits(states: torch.Tensor, step: StepInput) -> torch.Tensor:
+def rows_with_logits(states: Array, step: StepInput) -> Array:
     """Return the rows (R, hidden_size) of `states` (T, hidden_size) whose tokens have logits."""
     rows: list[int] = []
     end = 0
@@ -96,18 +96,16 @@ def rows_with_logits(states: torch.Tensor, step: StepInput) -> torch.Tensor:
     return states if len(rows) == len(states) else states[rows]
 
 
-def states_of(body: Buffer, model: StageModel) -> torch.Tensor:
+def states_of(body: Buffer, model: StageModel) -> Array:
     """Return the states (T, hidden_size) in the body of a step, without a copy."""
+    kind = model.states_dtype
+    if isinstance(kind, np.dtype):
+        return np.frombuffer(body, kind).reshape(-1, model.hidden_size)
+    import torch
+
     if not len(body):
-        return torch.empty(0, model.hidden_size, dtype=model.states_dtype)
-    return torch.frombuffer(body, dtype=model.states_dtype).view(-1, model.hidden_size)
-
-
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """Return the bytes of a tensor, without a copy if the tensor is contiguous and in main memory."""
-    if not tensor.numel():
-        return _NO_BYTES
-    return tensor.contiguous().cpu().view(torch.uint8).numpy().data.cast("B")
+        return torch.empty(0, model.hidden_size, dtype=kind)
+    return torch.frombuffer(body, dtype=kind).view(-1, model.hidden_size)
 
 
 def _microseconds(seconds: float) -> int:

@@ -20,7 +20,7 @@ from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource, TensorInfo
 from aici_engine.model.tensor_store import GatheredSource, TensorStore
-from aici_engine.native.backend import StageSpec, make_stage
+from aici_engine.native.stage_backend import StageSpec, make_stage
 
 _BACKENDS: Final = ("native", "torch")
 

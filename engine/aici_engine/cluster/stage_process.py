@@ -25,6 +25,7 @@ from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined
 from aici_engine.cluster.node_info import budget, measure_rates
 from aici_engine.cluster.stage import Stage, StagePorts, WeightsLoader
 from aici_engine.cluster.tensor_transfer import TENSOR_PIECE_BYTES
+from aici_engine.cpu_threads import default_threads
 from aici_engine.failure import Failure
 from aici_engine.native import library
 
@@ -157,14 +158,20 @@ class StageProcess(StagePorts):
             self._next = self._next_deadline = None
 
 
-def own_facts(*, device: str, memory_bytes: int | None) -> StageFacts:
-    """Return the facts of this process. `memory_bytes`: `None` takes a share of what is free."""
+def own_facts(*, device: str, memory_bytes: int | None, num_threads: int | None = None) -> StageFacts:
+    """Return the facts of this process. `memory_bytes`: `None` takes a share of what is free. `num_threads`: `None` see
+    `default_threads`."""
+    # A budget leaves room for a process. This process runs already: its memory is not free any more.
+    free = available_bytes() + resident_bytes() if device == "cpu" else _free_on_gpu()
+    memory = budget(free, memory_bytes=memory_bytes)
+    threads = num_threads or default_threads()
+    return StageFacts(os.getpid(), library.describe().level, device, threads, memory, epoch=0)
+
+
+def _free_on_gpu() -> int:
     import torch
 
-    # A budget leaves room for a process. This process runs already: its memory is not free any more.
-    free = available_bytes() + resident_bytes() if device == "cpu" else torch.cuda.mem_get_info()[0]
-    memory = budget(free, memory_bytes=memory_bytes)
-    return StageFacts(os.getpid(), library.describe().level, device, torch.get_num_threads(), memory, epoch=0)
+    return torch.cuda.mem_get_info()[0]
 
 
 def own_speed(facts: StageFacts) -> StageSpeed:

@@ -34,7 +34,7 @@ from aici_engine.cluster.tensor_rank import join_group, leave_group, load_share
 from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import TensorSource
-from aici_engine.native.backend import StageSpec
+from aici_engine.native.stage_backend import StageSpec
 from aici_engine.step_input import Chunk, PageCopy, StepInput
 
 _END_S: Final = 5.0

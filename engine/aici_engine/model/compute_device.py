@@ -1,32 +1,58 @@
 """The device that runs the model: the CPU, or a GPU that torch can use."""
 
+import ctypes
+import os
 from dataclasses import dataclass
-from typing import Final
-
-import torch
+from importlib.util import find_spec
+from typing import Final, Literal
 
 from aici_base.errors import UsageError
 from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
-from aici_engine.model import flash_attention
 
 CPU_PAGE: Final = 16
+GPU_PAGE: Final = 256
+"""Tokens. FlashAttention 2 requires a multiple of 256."""
+_CUDA_DRIVER: Final = "libcuda.so.1"
+_ROCM_DRIVER: Final = "/dev/kfd"
 
 
 @dataclass(frozen=True, slots=True)
 class ComputeDevice:
-    """A torch device, with the page size of its KV cache in tokens."""
+    """A device by torch's name, with the page size of its KV cache in tokens."""
 
-    device: torch.device
+    device: Literal["cpu", "cuda"]
     page_size: int
 
     @property
     def on_cpu(self) -> bool:
-        return self.device.type == "cpu"
+        return self.device == "cpu"
 
     def free_bytes(self) -> int:
         """Free memory of the device, in bytes."""
-        return available_bytes() if self.on_cpu else torch.cuda.mem_get_info(self.device)[0]
+        if self.on_cpu:
+            return available_bytes()
+        import torch
+
+        return torch.cuda.mem_get_info(self.device)[0]
+
+
+def has_gpu() -> bool:
+    """Whether torch sees a GPU. torch is imported only on a machine with a driver of a GPU: the import takes long."""
+    if not _has_driver() or find_spec("torch") is None:
+        return False
+    import torch
+
+    return torch.cuda.is_available()
+
+
+def _has_driver() -> bool:
+    """Whether the driver of NVIDIA or AMD is installed: torch's own first question."""
+    try:
+        ctypes.CDLL(_CUDA_DRIVER)
+    except OSError:
+        return os.path.exists(_ROCM_DRIVER)
+    return True
 
 
 def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
@@ -35,6 +61,8 @@ def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
     Raises UsageError if the configuration asks for a GPU and torch sees no GPU.
     """
     if config.device == "cuda" and not has_gpu:
+        import torch
+
         version = torch.version.cuda
         raise UsageError(
             "device cuda was asked for, but torch sees no GPU",
@@ -42,7 +70,4 @@ def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
             + (f"for CUDA {version}: does nvidia-smi list a GPU?" if version else "for the CPU alone: install another"),
         )
     is_gpu = has_gpu and config.device != "cpu" and config.dtype not in ("int8", "int4")
-    return ComputeDevice(
-        torch.device("cuda" if is_gpu else "cpu"),
-        config.page_size or (flash_attention.PAGE_SIZE if is_gpu else CPU_PAGE),
-    )
+    return ComputeDevice("cuda" if is_gpu else "cpu", config.page_size or (GPU_PAGE if is_gpu else CPU_PAGE))

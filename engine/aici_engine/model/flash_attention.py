@@ -9,13 +9,12 @@ import torch
 from aici_engine.cache import view
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.batch import StepBatch
+from aici_engine.model.compute_device import GPU_PAGE
 from aici_engine.model.cuda_graphs import PaddedBatch
 
 Attend = Callable[..., Any]
 """The signature of torch.nn.attention.varlen.varlen_attn."""
 
-PAGE_SIZE: Final = 256
-"""Tokens. FlashAttention 2 requires a multiple of 256."""
 _MAX_HEAD_DIM: Final = 256
 _AMPERE: Final = (8, 0)
 
@@ -75,7 +74,7 @@ def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerS
         return None
     from torch.nn.attention.varlen import varlen_attn
 
-    return FlashKernel(varlen_attn, PAGE_SIZE)
+    return FlashKernel(varlen_attn, GPU_PAGE)
 
 
 def suits(dtype: torch.dtype, layers: Sequence[LayerShape]) -> bool:

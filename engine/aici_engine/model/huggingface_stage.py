@@ -12,6 +12,7 @@ from aici_engine.model.batch import StepBatch
 from aici_engine.model.cuda_graphs import PaddedBatch
 from aici_engine.model.layer_range import Entrance
 from aici_engine.model.stage_model import LayerRange
+from aici_engine.model.torch_storage import torch_storage
 from aici_engine.step_input import Chunk
 
 
@@ -48,7 +49,9 @@ class HuggingFaceStage:
         self._entrance = entrance
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
-        return KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        return torch_storage(
+            self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device
+        )
 
     @property
     def token_bytes(self) -> int:

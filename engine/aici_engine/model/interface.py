@@ -1,11 +1,10 @@
 """The model interface of the engine: one forward pass over a ragged batch."""
 
 from collections.abc import Sequence
-from typing import Protocol
-
-import torch
+from typing import Any, Protocol
 
 from aici_base.ids import TokenId
+from aici_engine.arrays import Array
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.step_input import Chunk
 
@@ -13,8 +12,9 @@ from aici_engine.step_input import Chunk
 class Model(Protocol):
     """A decoder. A model keeps no state between steps; keys and values live in the `KVStorage` of the caller.
 
-    `layers`, `dtype`: shapes and number type of the KV cache. `eos_tokens`: any member ends a sequence. `context`: the
-    largest number of positions.
+    `layers`, `dtype`: shapes and number type of the KV cache; the type is numpy's or torch's, as the arrays are.
+    `eos_tokens`: any member ends a sequence. `context`: the largest number of positions. `device`: where the logits
+    are; its text is cpu or cuda.
     """
 
     layers: list[LayerShape]
@@ -22,8 +22,8 @@ class Model(Protocol):
     context: int
     eos_tokens: frozenset[TokenId]
     name: str
-    dtype: torch.dtype
-    device: torch.device
+    dtype: Any
+    device: Any
 
     @property
     def token_bytes(self) -> int:
@@ -31,7 +31,7 @@ class Model(Protocol):
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> Array:
         """Compute the tokens of all chunks, and write their keys and values to `storage`.
 
         Returns logits (R, vocab_size) in f32 on `device`: `num_logits` rows per chunk, in the order of the chunks. The

@@ -1,10 +1,9 @@
 """A range of a decoder's layers: one stage of a pipeline."""
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
-import torch
-
+from aici_engine.arrays import Array
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.stage_range import LayerRange as LayerRange
 from aici_engine.step_input import Chunk
@@ -14,16 +13,16 @@ class StageModel(Protocol):
     """Computes a range of layers. Keeps no state between steps; keys and values live in the `KVStorage` of the caller.
 
     `layers`, `dtype`: shapes and number type of the KV cache of this range. `states_dtype`: the number type of hidden
-    states between stages.
+    states between stages. Types are numpy's or torch's, as the arrays are. `device`: see `Model`.
     """
 
     part: LayerRange
     layers: list[LayerShape]
     hidden_size: int
     vocab_size: int
-    states_dtype: torch.dtype
-    dtype: torch.dtype
-    device: torch.device
+    states_dtype: Any
+    dtype: Any
+    device: Any
 
     @property
     def token_bytes(self) -> int:
@@ -35,7 +34,7 @@ class StageModel(Protocol):
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
-    def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:
+    def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: Array | None) -> Array:
         """Compute the tokens of all chunks.
 
         `states` (T, hidden_size): the output of the layers before, in the order of the chunks' tokens; `None` for a

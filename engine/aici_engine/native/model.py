@@ -2,8 +2,7 @@
 
 from collections.abc import Sequence
 
-import torch
-
+from aici_engine.arrays import Array
 from aici_engine.cache.storage import KVStorage
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.stage import NativeStage
@@ -20,5 +19,5 @@ class NativeModel(NativeStage):
         self.context = packed.config.context
         self.eos_tokens = frozenset(packed.config.eos_tokens)
 
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> Array:
         return self.run(storage, chunks, None)

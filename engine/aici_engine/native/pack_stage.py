@@ -4,9 +4,9 @@ import itertools
 import logging
 import math
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
-import torch
+import numpy.typing as npt
 
 from aici_base.errors import UnavailableError, UsageError
 from aici_engine.config import Dtype
@@ -15,7 +15,7 @@ from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import TensorSource
 from aici_engine.native import from_transformers, packed_cache
 from aici_engine.native.bindings import Format
-from aici_engine.native.from_transformers import FORMATS, DecoderConfig
+from aici_engine.native.decoder_config import FORMATS, DecoderConfig
 from aici_engine.native.matrix_layout import LANES
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.supported import unsupported_reason
@@ -25,7 +25,7 @@ _LOADED_BYTES: Final = 1 << 27
 
 _log = logging.getLogger(__name__)
 
-_Extracted = tuple[LayerRange, DecoderConfig, dict[str, torch.Tensor]]
+_Extracted = tuple[LayerRange, DecoderConfig, dict[str, npt.NDArray[Any]]]
 """A section with its configuration and tensors, see `from_transformers.extract`."""
 
 

@@ -10,16 +10,19 @@ import os
 import time
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import UnavailableError
 from aici_controllers.object_cache import digest
 from aici_engine.config import Dtype
 from aici_engine.model.stage_range import LayerRange
-from aici_engine.model.tensor_source import TensorSource
 from aici_engine.model_files import file_states
 from aici_engine.native.bindings import Format
 from aici_engine.native.packed_weights import Description, PackedWeights
+
+if TYPE_CHECKING:
+    from aici_engine.model.tensor_source import TensorSource
 
 _ABANDONED_S = 3600
 _UNUSED_S = 30 * 24 * 3600
@@ -61,7 +64,7 @@ def save(packed: PackedWeights, folder: Path, dtype: Dtype) -> None:
     remove_unused(kept=[path], prefix=_prefix(folder, dtype))
 
 
-def section_path(source: TensorSource, section: LayerRange, dtype: Dtype) -> Path:
+def section_path(source: "TensorSource", section: LayerRange, dtype: Dtype) -> Path:
     """Return the file for the packed weights of one layer, or of embedding and head.
 
     Another name follows from a change of the model or of our packing code.

@@ -4,6 +4,7 @@ import contextlib
 import dataclasses
 import itertools
 import json
+import math
 import mmap
 import os
 import struct
@@ -11,16 +12,18 @@ import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Self
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from aici_base.cache_files import write_atomically
-from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.stage_range import LayerRange
-from aici_engine.native import from_transformers
 from aici_engine.native.bindings import Format
-from aici_engine.native.from_transformers import DecoderConfig
+from aici_engine.native.decoder_config import DecoderConfig, join
+
+if TYPE_CHECKING:
+    from aici_engine.model.huggingface_stage import HuggingFaceStage
 
 _ALIGNED: Final = 64
 _TRAILER: Final = struct.Struct("<QQI")
@@ -29,7 +32,7 @@ _TRAILER: Final = struct.Struct("<QQI")
 
 
 Layout = Mapping[str, tuple[str, list[int], int]]
-"""Of tensors by name: dtype, shape, and the first byte in the block."""
+"""Of arrays by name: type of numpy, shape, and the first byte in the block."""
 
 
 class Description(NamedTuple):
@@ -58,10 +61,10 @@ class Description(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class PackedWeights:
-    """`tensors`: views of `blocks`, with the names of `from_transformers.extract`."""
+    """`tensors`: views of `blocks`, with the names of `from_transformers.extract`; bf16 as its bits."""
 
     config: DecoderConfig
-    tensors: Mapping[str, torch.Tensor]
+    tensors: Mapping[str, npt.NDArray[Any]]
     blocks: tuple[mmap.mmap, ...]
 
     @property
@@ -69,29 +72,32 @@ class PackedWeights:
         return sum(map(len, self.blocks))
 
     @classmethod
-    def of(cls, model: HuggingFaceStage, weights: Format) -> Self:
+    def of(cls, model: "HuggingFaceStage", weights: Format) -> Self:
         """Pack a model without `unsupported_reason`. `weights`: the format of the layers."""
+        # Imported here: it needs torch.
+        from aici_engine.native import from_transformers
+
         return cls.lay_out(*from_transformers.extract(model, weights, model.part))
 
     @classmethod
-    def lay_out(cls, config: DecoderConfig, tensors: dict[str, torch.Tensor]) -> Self:
+    def lay_out(cls, config: DecoderConfig, tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Move `tensors` into one block. The dictionary is emptied on the way, so that no weight is in memory twice."""
         layout, end = {}, 0
         for name, tensor in tensors.items():
-            layout[name] = (str(tensor.dtype).removeprefix("torch."), list(tensor.shape), end)
+            layout[name] = (str(tensor.dtype), list(tensor.shape), end)
             end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
         packed = cls._allocate(config, layout, end)
         for name, view in packed.tensors.items():
-            view.copy_(tensors.pop(name).detach())
+            view[...] = tensors.pop(name)
         return packed
 
     @classmethod
     def joined(cls, sections: Sequence[Self], part: LayerRange) -> Self:
         """Return the weights of `part` from those of its sections, in the order of their layers. Nothing is copied.
 
-        Raises UsageError as `from_transformers.join` does.
+        Raises UsageError as `decoder_config.join` does.
         """
-        config = from_transformers.join([section.config for section in sections], part)
+        config = join([section.config for section in sections], part)
         tensors = {name: tensor for section in sections for name, tensor in section.tensors.items()}
         return cls(config, tensors, tuple(block for section in sections for block in section.blocks))
 
@@ -114,7 +120,7 @@ class PackedWeights:
             for file, start in zip(files, starts, strict=False)
             for name, (dtype, shape, at) in file.layout.items()
         }
-        config = from_transformers.join([file.config for file in files], part or files[0].config.part)
+        config = join([file.config for file in files], part or files[0].config.part)
         packed = cls._allocate(config, layout, starts[-1])
         for path, (start, end) in zip(paths, itertools.pairwise(starts), strict=True):
             with path.open("rb") as file, memoryview(packed.blocks[0])[start:end] as to:
@@ -130,8 +136,8 @@ class PackedWeights:
         memory[end:] = text + _TRAILER.pack(len(memory), len(text), zlib.crc32(text))
         return cls(config, _views(memory, layout), (memory,))
 
-    def parts(self, name: str) -> dict[str, torch.Tensor]:
-        """Return the tensors of the matrix `name`, by kind; empty if the model has no such matrix."""
+    def parts(self, name: str) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays of the matrix `name`, by kind; empty if the model has no such matrix."""
         kinds = ("values", "scales", "minimums", "bias")
         return {kind: self.tensors[f"{name}.{kind}"] for kind in kinds if f"{name}.{kind}" in self.tensors}
 
@@ -148,10 +154,8 @@ def _memory(num_bytes: int) -> mmap.mmap:
     return memory
 
 
-def _views(memory: mmap.mmap, layout: Layout) -> dict[str, torch.Tensor]:
-    views = {}
-    for name, (dtype, shape, at) in layout.items():
-        kind: torch.dtype = getattr(torch, dtype)
-        count = torch.Size(shape).numel()
-        views[name] = torch.frombuffer(memory, dtype=kind, count=count, offset=at).view(shape)
-    return views
+def _views(memory: mmap.mmap, layout: Layout) -> dict[str, npt.NDArray[Any]]:
+    return {
+        name: np.frombuffer(memory, dtype, math.prod(shape), at).reshape(shape)
+        for name, (dtype, shape, at) in layout.items()
+    }

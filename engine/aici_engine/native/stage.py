@@ -4,17 +4,17 @@ import ctypes
 import itertools
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
-import torch
+import numpy.typing as npt
 
+from aici_engine.arrays import BF16_BITS, address_of, reserve
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model.stage_model import StageModel
 from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStorage, Format
 from aici_engine.native.matrix_layout import matrix
 from aici_engine.native.packed_weights import PackedWeights
-from aici_engine.native.paged_attention import CACHE_FORMATS
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
 
@@ -39,20 +39,21 @@ class NativeStage(StageModel):
     scale. States between layers are f32 in all formats.
     """
 
-    states_dtype = torch.float32
-    device = torch.device("cpu")
+    states_dtype = np.dtype(np.float32)
+    device = "cpu"
 
     def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
         config = packed.config
         self.part = config.part
         self.hidden_size = config.hidden_size
         self.vocab_size = config.vocab_size
-        self.dtype = torch.float32 if config.weight_format is Format.F32 else torch.bfloat16
+        self._cache_format = Format.F32 if config.weight_format is Format.F32 else Format.BF16
+        self.dtype = self.states_dtype if self._cache_format is Format.F32 else BF16_BITS
         self.layers = [LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)] * len(config.windows)
         self._packed = packed
         self._c = _structure(packed)
         self._storages: weakref.WeakKeyDictionary[KVStorage, CStorage] = weakref.WeakKeyDictionary()
-        self._result = torch.empty(0, 0)
+        self._result: npt.NDArray[np.float32] = np.empty((0, 0), np.float32)
         self._pool = pool
 
     @property
@@ -66,17 +67,22 @@ class NativeStage(StageModel):
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         """Allocate the KV cache. Pages are in the usual order; the layout inside a page is private to the kernels."""
-        storage = KVStorage(self.layers, num_pages=num_pages, page_size=page_size, dtype=self.dtype, device=self.device)
+        rows = num_pages * page_size
+        keys = [reserve((rows, layer.num_kv_heads, layer.key_dim), self.dtype) for layer in self.layers]
+        values = [reserve((rows, layer.num_kv_heads, layer.value_dim), self.dtype) for layer in self.layers]
+        storage = KVStorage(keys, values, page_size=page_size)
         pointers = ctypes.c_void_p * len(self.layers)
         self._storages[storage] = CStorage(
-            pointers(*(tensor.data_ptr() for tensor in storage.keys)),
-            pointers(*(tensor.data_ptr() for tensor in storage.values)),
-            CACHE_FORMATS[self.dtype],
+            pointers(*map(address_of, keys)),
+            pointers(*map(address_of, values)),
+            self._cache_format,
             page_size,
         )
         return storage
 
-    def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:
+    def run(
+        self, storage: KVStorage, chunks: Sequence[Chunk], states: npt.NDArray[Any] | None
+    ) -> npt.NDArray[np.float32]:
         """See StageModel. `states`: f32, contiguous, at any address."""
         part = self.part
         first = _starts(len(chunk.tokens) for chunk in chunks)
@@ -98,16 +104,16 @@ class NativeStage(StageModel):
             self._storages[storage],
             batch,
             self._pool.scratch(library.aici_decoder_memory(self._c, num_tokens)),
-            None if states is None else states.data_ptr(),
-            None if part.head else result.data_ptr(),
-            result.data_ptr() if part.head else None,
+            None if states is None else address_of(states),
+            None if part.head else address_of(result),
+            address_of(result) if part.head else None,
         )
         return result[:, : self.vocab_size] if part.head else result
 
-    def _result_for(self, num_rows: int) -> torch.Tensor:
+    def _result_for(self, num_rows: int) -> npt.NDArray[np.float32]:
         """Reuse memory between steps: fresh memory would cost more than sampling."""
         if len(self._result) < num_rows:
-            self._result = torch.empty(num_rows, self._c.head.rows if self.part.head else self.hidden_size)
+            self._result = np.empty((num_rows, self._c.head.rows if self.part.head else self.hidden_size), np.float32)
         return self._result[:num_rows]
 
 
@@ -116,7 +122,7 @@ def _structure(packed: PackedWeights) -> CDecoder:
     config, tensors = packed.config, packed.tensors
 
     def vector(name: str) -> int | None:
-        return tensors[name].data_ptr() if name in tensors else None
+        return address_of(tensors[name]) if name in tensors else None
 
     def whole(name: str, form: Format) -> CMatrix:
         parts = packed.parts(name)

@@ -2,7 +2,7 @@
 
 import ctypes
 
-import torch
+import numpy as np
 
 _ALIGNED = 64
 
@@ -15,7 +15,7 @@ class ThreadPool:
         self.pointer: int = library.aici_pool_new(num_threads)
         if not self.pointer:
             raise MemoryError("no memory for the kernels' threads")
-        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = np.empty(0, np.uint8)
 
     def __del__(self) -> None:
         if pointer := getattr(self, "pointer", None):
@@ -23,6 +23,6 @@ class ThreadPool:
 
     def scratch(self, num_bytes: int) -> int:
         """Return the address of `num_bytes` bytes, aligned to 64. The next call reuses the memory."""
-        if self._memory.numel() < num_bytes + _ALIGNED:
-            self._memory = torch.empty(num_bytes + _ALIGNED, dtype=torch.uint8)
-        return -(-self._memory.data_ptr() // _ALIGNED) * _ALIGNED
+        if self._memory.size < num_bytes + _ALIGNED:
+            self._memory = np.empty(num_bytes + _ALIGNED, np.uint8)
+        return -(-self._memory.ctypes.data // _ALIGNED) * _ALIGNED

@@ -7,9 +7,9 @@ from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-import torch
 
 from aici_base.errors import AiciError, ControllerError
+from aici_engine.arrays import Array
 from aici_engine.events import TokenScore
 from aici_engine.sample.bans import ban
 from aici_engine.sample.logprobs import LogSoftmax, log_softmax, score
@@ -33,7 +33,7 @@ class RowToSample(Generic[Row]):
 class Sampler(Protocol[Row]):
     """Samples tokens. `Row` is a row of logits where the sampler wants the row, in host memory or on a GPU."""
 
-    def rows(self, logits: torch.Tensor) -> Iterable[Row]:
+    def rows(self, logits: Array) -> Iterable[Row]:
         """Return the rows of a model's logits (R, vocabulary)."""
 
     def score(self, seq: Sequence, rows: Seq[Row]) -> None:
@@ -51,8 +51,8 @@ class HostSampler(Sampler[Logits]):
         self._choose = choose
         self._log_softmax = log_softmax
 
-    def rows(self, logits: torch.Tensor) -> Iterable[Logits]:
-        rows: Logits = logits.numpy()
+    def rows(self, logits: Array) -> Iterable[Logits]:
+        rows: Logits = np.asarray(logits)  # a tensor shares its memory
         return iter(rows)
 
     def score(self, seq: Sequence, rows: Seq[Logits]) -> None:

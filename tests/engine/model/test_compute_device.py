@@ -11,7 +11,7 @@ from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model.compute_device import ComputeDevice, choose_device
 
-CPU, GPU = ComputeDevice(torch.device("cpu"), 16), ComputeDevice(torch.device("cuda"), 256)
+CPU, GPU = ComputeDevice("cpu", 16), ComputeDevice("cuda", 256)
 
 
 @pytest.mark.parametrize(

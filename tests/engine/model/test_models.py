@@ -25,6 +25,7 @@ from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
+from tests.engine.model.storage_support import fill_with_nan
 
 SMALL: dict[str, Any] = {
     "vocab_size": 97, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 4, "num_attention_heads": 4,
@@ -128,8 +129,7 @@ class Runner:
     def __init__(self, model: Model) -> None:
         self.model = model
         self.storage = model.make_storage(num_pages=64, page_size=PAGE_SIZE)
-        for tensor in (*self.storage.keys, *self.storage.values):
-            tensor.fill_(float("nan"))  # Rows that were never written must not be read.
+        fill_with_nan(self.storage)
         self.cache = KVCache(num_pages=64, page_size=PAGE_SIZE)
         # Page 0 stays NaN: another sequence owns the page.
         self.cache.add(SeqId(999))
@@ -144,7 +144,7 @@ class Runner:
             chunks.append(Chunk(seq_id, tokens[start:end], start, self.cache.page_table(seq_id), 1))
         for copy in self.cache.take_copies():
             self.storage.copy_page(*copy)
-        logits = self.model.forward(self.storage, chunks)
+        logits = torch.as_tensor(self.model.forward(self.storage, chunks))
         for seq_id, tokens, _, end in work:
             self.cache.advance(seq_id, tokens, end)
         return logits

@@ -22,6 +22,7 @@ from aici_engine.model.stage_model import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.step_input import Chunk
+from tests.engine.model.storage_support import fill_with_nan
 from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, SMALL, build, pool, sequences
 
 EXPERTS: dict[str, Any] = {
@@ -107,8 +108,7 @@ def run_stages(stages: Sequence[HuggingFaceStage]) -> list[torch.Tensor]:
     """The logits of all batches. A stage without the embedding is given no token ids."""
     storages = [stage.make_storage(num_pages=64, page_size=PAGE_SIZE) for stage in stages]
     for storage in storages:
-        for tensor in (*storage.keys, *storage.values):
-            tensor.fill_(float("nan"))
+        fill_with_nan(storage)
     found = []
     for chunks in batches():
         states: torch.Tensor | None = None
@@ -117,7 +117,7 @@ def run_stages(stages: Sequence[HuggingFaceStage]) -> list[torch.Tensor]:
                 chunks = [chunk._replace(tokens=[TokenId(-1)] * len(chunk.tokens)) for chunk in chunks]
             if stage.part.head and not stage.part.num_layers and states is not None:
                 states = states[logit_rows(chunks)]
-            states = stage.run(storage, chunks, states).clone()
+            states = torch.as_tensor(stage.run(storage, chunks, states)).clone()
         assert states is not None
         found.append(states)
     return found
@@ -130,7 +130,7 @@ def logit_rows(chunks: Sequence[Chunk]) -> list[int]:
 
 def run_whole(model: Any) -> list[torch.Tensor]:
     storage = model.make_storage(num_pages=64, page_size=PAGE_SIZE)
-    return [model.forward(storage, chunks).clone() for chunks in batches()]
+    return [torch.as_tensor(model.forward(storage, chunks)).clone() for chunks in batches()]
 
 
 @pytest.mark.parametrize("by", ["torch", "kernel"])

@@ -131,7 +131,7 @@ def test_a_family_that_the_kernels_run_in_part_keeps_its_integers_and_attends_by
     module = build("phi")
     round_weights(module, bits=8)
     module.save_pretrained(tmp_path)
-    model = make_model(EngineConfig(model_dir=tmp_path), ComputeDevice(torch.device("cpu"), 16))
+    model = make_model(EngineConfig(model_dir=tmp_path), ComputeDevice("cpu", 16))
     assert isinstance(model, HuggingFaceModel)
     assert isinstance(model.module.model.layers[0].mlp.fc1, NativeLinear)
     assert model.make_storage(num_pages=1, page_size=16).keys[0].dtype is torch.bfloat16

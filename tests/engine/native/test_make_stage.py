@@ -12,12 +12,13 @@ from aici_engine.model.load_stage import describe
 from aici_engine.model.quantize import round_weights
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
-from aici_engine.native.backend import StageSpec, decide, make_model, make_stage
+from aici_engine.native.backend import make_model
+from aici_engine.native.stage_backend import StageSpec, decide, make_stage
 from aici_engine.native.supported import FAMILIES as NATIVE_CLASSES
 from tests.engine.model.test_models import FAMILIES, PAGE_SIZE, build, falcon, pool
 from tests.engine.model.test_stages import RecordedSource, ranges, run_stages, run_whole
 
-CPU = ComputeDevice(torch.device("cpu"), PAGE_SIZE)
+CPU = ComputeDevice("cpu", PAGE_SIZE)
 
 
 @pytest.fixture(autouse=True)

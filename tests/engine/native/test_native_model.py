@@ -22,6 +22,7 @@ from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
+from tests.engine.model.storage_support import fill_with_nan
 
 ABLE = [level.name for level in levels() if level.needs <= features()]
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -104,8 +105,7 @@ class Runner:
     def __init__(self, model: NativeModel, sequences: list[Sequence]) -> None:
         self.model = model
         self.storage = model.make_storage(num_pages=NUM_PAGES, page_size=PAGE_SIZE)
-        for tensor in (*self.storage.keys, *self.storage.values):
-            tensor.fill_(float("nan"))
+        fill_with_nan(self.storage)
         pages = iter(np.random.default_rng(1).permutation(NUM_PAGES))
         self.sequences = sequences
         self.pages = [[PageId(int(next(pages))) for _ in range(0, len(s.tokens), PAGE_SIZE)] for s in sequences]
@@ -120,7 +120,7 @@ class Runner:
             pages = self.pages[i][: -(-end // PAGE_SIZE)]
             chunks.append(Chunk(SeqId(i), self.sequences[i].tokens[start:end], start, pages, count))
             self.done[i] = end
-        rows = iter(self.model.forward(self.storage, chunks).clone())
+        rows = iter(torch.as_tensor(self.model.forward(self.storage, chunks)).clone())
         for i, count in counts.items():
             self.rows[i] += [next(rows) for _ in range(count)]
 

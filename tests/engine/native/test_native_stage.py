@@ -22,6 +22,7 @@ from aici_engine.native.stage import NativeStage
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.step_input import Chunk
 from tests.engine.model import test_models
+from tests.engine.model.storage_support import fill_with_nan
 from tests.engine.native import test_native_model
 from tests.engine.native.test_native_model import ABLE
 from tests.support.model import default_model_dir
@@ -45,8 +46,8 @@ class Stages:
     def __init__(self, stages: Sequence[NativeStage]) -> None:
         self.stages = stages
         self.storages = [stage.make_storage(num_pages=8, page_size=PAGE_SIZE) for stage in stages]
-        for tensor in (tensor for storage in self.storages for tensor in (*storage.keys, *storage.values)):
-            tensor.fill_(float("nan"))
+        for storage in self.storages:
+            fill_with_nan(storage)
 
     def step(self, chunks: list[Chunk]) -> torch.Tensor:
         states: torch.Tensor | None = None
@@ -54,7 +55,7 @@ class Stages:
             known = chunks if stage.part.embedding else [chunk._replace(tokens=Hidden(chunk)) for chunk in chunks]
             if states is not None and stage.part.head and not stage.part.num_layers:
                 states = states[logit_rows(chunks)]
-            states = stage.run(storage, known, None if states is None else at_an_odd_address(states))
+            states = torch.as_tensor(stage.run(storage, known, None if states is None else at_an_odd_address(states)))
         assert states is not None
         return states.clone()
 

@@ -24,7 +24,7 @@ import json, sys
 from pathlib import Path
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
-from aici_engine.native.backend import StageSpec, make_stage
+from aici_engine.native.stage_backend import StageSpec, make_stage
 
 def number(file, name):
     line = next(line for line in Path(file).read_text().splitlines() if line.startswith(name))

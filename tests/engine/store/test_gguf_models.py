@@ -127,7 +127,7 @@ def test_the_kernels_compute_with_the_integers_that_a_file_stores(
     write_gguf(tmp_path / "model.gguf", build(family, query_pre_attn_scalar=16), family, kind=GGMLQuantizationType.Q4_0)
     convert_gguf(tmp_path / "model.gguf", tmp_path / "model")
     [prompt] = [prompt for prompt in sequences() if len(prompt) == 43]
-    model = make_model(EngineConfig(model_dir=tmp_path / "model"), ComputeDevice(torch.device("cpu"), 16))
+    model = make_model(EngineConfig(model_dir=tmp_path / "model"), ComputeDevice("cpu", 16))
     assert isinstance(model, NativeModel)
     [packed] = (tmp_path / "cache/packed").iterdir()
     assert PackedWeights.read([packed]).config.weight_format is Format.INT4
