@@ -113,20 +113,24 @@ async def _here(
     from aici_controllers.catalog import guest_names, guest_path
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.in_process import in_process
-    from aici_engine.server.config import RequestLimits, ServerConfig
+    from aici_engine.server.config import ModelConfig, RequestLimits, ServerConfig
     from aici_engine.store.resolve import resolve_model
 
     model_dir = resolve_model(model, say=say)
     config = ServerConfig(
-        engine=EngineConfig(
-            model_dir=model_dir,
-            dtype=engine.dtype or DEFAULT_DTYPE,
-            device=engine.device or "auto",
-            num_threads=engine.threads,
-            max_num_seqs=concurrency,
+        models=(
+            ModelConfig(
+                engine=EngineConfig(
+                    model_dir=model_dir,
+                    dtype=engine.dtype or DEFAULT_DTYPE,
+                    device=engine.device or "auto",
+                    num_threads=engine.threads,
+                    max_num_seqs=concurrency,
+                ),
+                name=model_dir.name,
+                aliases=aliases,
+            ),
         ),
-        name=model_dir.name,
-        aliases=aliases,
         max_queue=128 * concurrency,  # a request may ask for 128 answers
         limits=RequestLimits(request_timeout_s=_DAYS_S),
         modules={guest: guest_path(guest) for guest in guest_names()},

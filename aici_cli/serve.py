@@ -1,4 +1,4 @@
-"""`aici serve`: one model for many clients."""
+"""`aici serve`: models for many clients."""
 
 import contextlib
 import logging
@@ -11,6 +11,7 @@ import typer
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
+from aici_cli.served_models import ALIAS_HELP, MODEL_HELP, named_models
 from aici_cli.stage_flags import (
     CUTS_HELP,
     DEPTH_HELP,
@@ -33,15 +34,15 @@ _log = logging.getLogger(__name__)
 
 
 def serve(
-    model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    model: Annotated[list[str] | None, typer.Option(metavar="[NAME=]MODEL", help=MODEL_HELP)] = None,
     host: Annotated[str, typer.Option(help="The address to listen on; 0.0.0.0 is every address.")] = "127.0.0.1",
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes a free port and prints the number.")
     ] = 4242,
-    name: Annotated[str | None, typer.Option(help="The model's name for clients (default: the folder's name).")] = None,
-    alias: Annotated[
-        list[str] | None, typer.Option(help="A further name of the model for clients; repeat for more.")
+    name: Annotated[
+        str | None, typer.Option(help="The only model's name for clients (default: the folder's name).")
     ] = None,
+    alias: Annotated[list[str] | None, typer.Option(metavar="ALIAS[=NAME]", help=ALIAS_HELP)] = None,
     api_key_file: Annotated[
         Path | None,
         typer.Option(help="A file of API keys and their permissions; without the file, everybody may do everything."),
@@ -125,10 +126,10 @@ def serve(
         str | None, typer.Option(help="json or text (default: text on a terminal, else json).")
     ] = None,
 ) -> None:
-    """Serve a model: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
+    """Serve models: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
-    from aici_engine.server.config import KeptResponsesLimits, RequestLimits, ServerConfig
+    from aici_engine.server.config import KeptResponsesLimits, ModelConfig, RequestLimits, ServerConfig
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
@@ -147,9 +148,11 @@ def serve(
     _check_needs("--cluster, --nodes or --stages", is_divided, {flag: idle[flag] is not None for flag in idle})
     driver_bytes = stage_memory(memory)
     join_address = _join_address(cluster_address) if cluster else None
-    model_dir = resolve_model(model, say=lambda line: _log.info("%s", line))
-    config = ServerConfig(
-        engine=EngineConfig(
+    named = named_models(model or (), name=name, aliases=alias or ())
+    folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
+
+    def engine(model_dir: Path) -> EngineConfig:
+        return EngineConfig(
             model_dir=model_dir,
             dtype=dtype,
             device=device,
@@ -170,9 +173,13 @@ def serve(
             min_nodes=min_nodes,
             replan_after_s=replan_after,
             driver_bytes=driver_bytes,
+        )
+
+    config = ServerConfig(
+        models=tuple(
+            ModelConfig(engine=engine(folder), name=each.name or folder.name, aliases=each.aliases)
+            for each, folder in zip(named, folders, strict=True)
         ),
-        name=name or model_dir.name,
-        aliases=tuple(alias or ()),
         host=host,
         port=port,
         api_key_file=api_key_file,
@@ -187,9 +194,10 @@ def serve(
         log_level=log_level.upper(),
         log_format="json" if look == "json" else "text",
     )
-    _log.info("loading %s", config.name)
+    names = ", ".join(model.name for model in config.models)
+    _log.info("loading %s", names)
     head = _head(join_address, token_file, announce=announce) if join_address is not None else contextlib.nullcontext()
-    run_server(config, started=lambda url: _log.info("serving %s at %s", config.name, url), beside=head)
+    run_server(config, started=lambda url: _log.info("serving %s at %s", names, url), beside=head)
 
 
 def _default_responses_file() -> Path | None:

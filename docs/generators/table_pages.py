@@ -56,9 +56,12 @@ def metrics_page() -> str:
 
     from aici_engine.server.telemetry.metrics import Metrics
 
-    page = Metrics().page(_Zeros(), _Zeros(stages=[], driver=_Zeros())).decode()
+    page = Metrics().page({"any": _Zeros()}, _Zeros(stages=[], driver=_Zeros())).decode()
     families = [family for family in text_string_to_metric_families(page) if not family.name.endswith("_created")]
-    labels = {"aici_http_requests": "method, route, status", "aici_sequences": "reason", "aici_tokens": "kind"}
+    labels = {family.name: "model" for family in families}
+    labels |= {"aici_sequences": "model, reason", "aici_tokens": "model, kind"}
+    labels |= {family.name: "" for family in families if family.name.startswith("aici_pipeline_")}
+    labels |= {"aici_http_requests": "method, route, status"}
     labels |= {family.name: "stage, node" for family in families if family.name.startswith("aici_stage_")}
     rows = (
         [

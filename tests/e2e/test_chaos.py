@@ -153,7 +153,9 @@ def pids(server: Server, name: str) -> set[int]:
 
 async def figures(http: httpx.AsyncClient) -> dict[str, float]:
     page = (await http.get("/metrics")).text
-    return {key: float(value) for key, value in re.findall(r"^(aici_\S+) (\S+)$", page, re.MULTILINE)}
+    figures = {key: float(value) for key, value in re.findall(r"^(aici_\S+) (\S+)$", page, re.MULTILINE)}
+    # The server has one model.
+    return {re.sub(r'model="[^"]*",?', "", key).replace("{}", ""): value for key, value in figures.items()}
 
 
 async def settled(http: httpx.AsyncClient) -> dict[str, float]:

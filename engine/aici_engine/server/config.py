@@ -51,18 +51,26 @@ class KeptResponsesLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelConfig:
+    """One model of a server. `name`: in responses. `aliases`: further names that requests may use."""
+
+    engine: EngineConfig
+    name: str
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
-    """`port` 0 takes a free port. `max_queue`: waiting sequences, in addition to running sequences. `max_forks`: the
-    most forks of a sequence. `modules`: controllers that the server starts with, name → file. `responses_file`: keeps
-    responses; with None they are kept in memory.
+    """`models`: the first answers requests that name no model. `port` 0 takes a free port. `max_queue`: waiting
+    sequences of a model, in addition to running sequences. `max_forks`: the most forks of a sequence. `modules`:
+    controllers that the server starts with, name → file. `responses_file`: keeps responses; with None they are kept in
+    memory.
 
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses.
     """
 
-    engine: EngineConfig
-    name: str
-    aliases: tuple[str, ...] = ()
+    models: tuple[ModelConfig, ...]
     host: str = "127.0.0.1"
     port: int = 4242
     api_key_file: Path | None = None
@@ -78,9 +86,29 @@ class ServerConfig:
     log_format: LogFormat = "text"
 
     def __post_init__(self) -> None:
+        self._check_models()
         if not 0 <= self.port <= 65535:
             raise UsageError(f"port must be 0 to 65535, not {self.port}", hint="0 takes a free port")
         if self.max_queue < 0:
             raise UsageError(f"max_queue must be 0 or more, not {self.max_queue}")
         if self.drain_timeout_s <= 0:
             raise UsageError(f"drain_timeout_s must be above 0, not {self.drain_timeout_s}")
+
+    def _check_models(self) -> None:
+        if not self.models:
+            raise UsageError("a server has at least one model")
+        owners: dict[str, ModelConfig] = {}
+        for model in self.models:
+            for name in (model.name, *model.aliases):
+                if owners.setdefault(name, model) is not model:
+                    raise UsageError(
+                        f"two models are called {name}",
+                        hint="give each model a name of its own",
+                        cli_hint="--model NAME=MODEL gives a model a name of its own",
+                    )
+        divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
+        if divided and len(self.models) > 1:
+            raise UsageError(
+                "a server with several models cannot divide a model over machines",
+                hint="start one server for every divided model",
+            )

@@ -1,9 +1,10 @@
-"""The ASGI application: middleware that every request passes, then one router per protocol, over one Service.
+"""The ASGI application: middleware that every request passes, then one router per protocol, over the models.
 
 To add an endpoint: write an `async def` with `@routes.post("/path")` and `@with_policy(RoutePolicy(...))` in the
-`router` function of `protocols/<protocol>/routes.py`. Its parameters are `principal: Caller` (`gateway/caller.py`) and
-a pydantic model with `extra="forbid"`. To add a protocol: write such a module with `router(service) -> APIRouter`, and
-include the router in `create_app`; the shape of its errors goes into `gateway/error_responses.py`.
+`router` function of `protocols/<protocol>/routes.py`. Its parameters are `principal: Caller` (`gateway/caller.py`),
+`use: UseModel` (`gateway/model_use.py`), which gives the service of a model, and a pydantic model with
+`extra="forbid"`. To add a protocol: write such a module with `router() -> APIRouter`, and include the router in
+`create_app`; the shape of its errors goes into `gateway/error_responses.py`.
 """
 
 from collections.abc import Sequence
@@ -17,9 +18,10 @@ from aici_engine.server.gateway import error_responses
 from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.authentication import AuthenticationMiddleware
+from aici_engine.server.gateway.model_use import ModelUseMiddleware
 from aici_engine.server.gateway.request_limits import RequestLimitsMiddleware
 from aici_engine.server.gateway.route_policy import RoutePolicies
-from aici_engine.server.protocols import check
+from aici_engine.server.protocols import check, model_list
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import routes as openai
@@ -27,29 +29,33 @@ from aici_engine.server.protocols.openai import tokenizer_routes
 from aici_engine.server.protocols.responses import routes as responses
 from aici_engine.server.protocols.rest import controllers
 from aici_engine.server.protocols.rest import routes as rest
+from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
 
 
 def create_app(
-    service: Service,
+    models: Models | Service,
     *,
     keys: Keys | None = None,
     kept_responses: ResponseStore | None = None,
     cors_origins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
-    """Return the application over `service`. Without `keys`, everybody has all rights. Without `kept_responses`,
-    responses are kept in memory.
+    """Return the application over `models`, or over the service of an only model. Without `keys`, everybody has all
+    rights. Without `kept_responses`, responses are kept in memory.
 
     `observers` hear of every finished request, in addition to the access log and the metrics. `app.state.policies`
     holds the policies of the routes. Raises LookupError for a route without a policy.
     """
+    if isinstance(models, Service):
+        models = Models.of(models)
     app = FastAPI(title="aici", version=version("aici"), openapi_url=None, redirect_slashes=False)
     policies = app.state.policies = RoutePolicies()
     # A request passes the middleware that was added last first.
-    app.add_middleware(RequestLimitsMiddleware, policies=policies, limits=service.limits)
-    app.add_middleware(AuthenticationMiddleware, policies=policies, keys=keys or Keys(), admission=service.admission)
+    app.add_middleware(ModelUseMiddleware, models=models)
+    app.add_middleware(RequestLimitsMiddleware, policies=policies, limits=models.limits)
+    app.add_middleware(AuthenticationMiddleware, policies=policies, keys=keys or Keys(), admission=models.admission)
     if cors_origins:
         app.add_middleware(
             CORSMiddleware,
@@ -58,20 +64,21 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after", "aici-warnings"],
         )
-    app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), service.metrics, *observers])
+    app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), models.metrics, *observers])
     error_responses.install(app, policies.errors_of)
     for router in (
         openapi.router(app, policies),
-        health.router(service),
-        cluster.router(service),
-        controllers.router(service),
-        rest.router(service),
-        check.router(service),
-        openai.router(service),
-        tokenizer_routes.router(service),
-        responses.router(service, kept_responses or ResponseStore()),
-        lmtp.router(service, origins=cors_origins),
-        anthropic.router(service),
+        health.router(models),
+        cluster.router(models),
+        controllers.router(models.store),
+        rest.router(),
+        check.router(models),
+        openai.router(),
+        model_list.router(models),
+        tokenizer_routes.router(),
+        responses.router(kept_responses or ResponseStore()),
+        lmtp.router(models, origins=cors_origins),
+        anthropic.router(),
     ):
         policies.read(router.routes)
         app.include_router(router)

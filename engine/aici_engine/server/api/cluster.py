@@ -11,7 +11,8 @@ from fastapi.responses import JSONResponse, Response
 from aici_base.errors import AiciError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.models import Models
+from aici_engine.server.service.served_model import ModelState
 
 _EVENT_S = 1.0
 _SILENCE_S = 15.0
@@ -19,7 +20,7 @@ _SILENCE_S = 15.0
 _ALIVE = b": alive\n\n"
 
 
-def router(service: Service) -> APIRouter:
+def router(models: Models) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/cluster", response_model=None)
@@ -28,24 +29,27 @@ def router(service: Service) -> APIRouter:
         """Return the pipeline of stages: ranges, epoch, pages, times; `pipeline` is null where one process runs the
         whole model. With `Accept: text/event-stream`, events at changes, at most one a second."""
         if "text/event-stream" in accept:
-            return await sse.respond(request, _events(service))
-        return JSONResponse(await _document(service))
+            return await sse.respond(request, _events(models))
+        return JSONResponse(await _document(models))
 
     return routes
 
 
-async def _document(service: Service) -> dict[str, Any]:
-    """Raises UnavailableError without an engine."""
-    return {"engine_up": True, "pipeline": await service.client.call("cluster")}
+async def _document(models: Models) -> dict[str, Any]:
+    """Only a server with one model divides it. Raises UnavailableError without an engine."""
+    if len(models.all) > 1:
+        return {"engine_up": any(model.state is ModelState.LOADED for model in models.all), "pipeline": None}
+    async with models.lease(None) as service:
+        return {"engine_up": True, "pipeline": await service.client.call("cluster")}
 
 
-async def _events(service: Service) -> AsyncGenerator[bytes, None]:
+async def _events(models: Models) -> AsyncGenerator[bytes, None]:
     """Yield an event now and after changes, until the server stops. Without an engine, the event says so."""
     last: dict[str, Any] | None = None
     silent_s = 0.0
-    while not service.admission.draining:
+    while not models.admission.draining:
         try:
-            document = await _document(service)
+            document = await _document(models)
         except AiciError:
             document = {"engine_up": False, "pipeline": None}
         if document != last:
@@ -56,4 +60,4 @@ async def _events(service: Service) -> AsyncGenerator[bytes, None]:
             silent_s = 0.0
         silent_s += _EVENT_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(service.admission.drain_begun.wait(), _EVENT_S)
+            await asyncio.wait_for(models.admission.drain_begun.wait(), _EVENT_S)

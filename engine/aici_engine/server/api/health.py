@@ -10,7 +10,8 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from aici_base.errors import AiciError
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.models import Models
+from aici_engine.server.service.served_model import ModelState, ServedModel
 
 _PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
 """Load balancers ask without a key."""
@@ -19,50 +20,74 @@ _STATISTICS = RoutePolicy(is_counted=False)
 """Not counted as requests: the load of a server must not lock out those who watch the server."""
 
 
-def router(service: Service) -> APIRouter:
+def router(models: Models) -> APIRouter:
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health")
     @with_policy(_PROBE)
     async def health() -> JSONResponse:
-        """200 while an engine is up. 503 without an engine: the engine has crashed, and a new one is starting.
+        """200 while a model can answer. 503 without a model: its engine has crashed, and a new one is starting.
 
-        The status is "interrupted" while a stage of the pipeline is missing: the server recovers by itself.
+        The status is "interrupted" while a stage of the pipeline is missing, and "degraded" while some models cannot
+        answer: the server recovers by itself. A model that is loaded on demand can answer.
         """
-        up = service.client.is_ready
-        complete = up and await _is_complete(service)
-        status = ("ok" if complete else "interrupted") if up else "unavailable"
-        return JSONResponse({"status": status, "model_loaded": complete}, 200 if up else 503)
+        able = [model for model in models.all if model.can_answer]
+        complete = bool(able) and await _is_complete(models)
+        status = "ok" if complete else "interrupted"
+        if len(able) < len(models.all):
+            status = "degraded" if able else "unavailable"
+        states = {model.name: model.state for model in models.all}
+        body = {"status": status, "model_loaded": complete, "models": states}
+        return JSONResponse(body, 200 if able else 503)
 
     @routes.get("/ready")
     @with_policy(_PROBE)
     async def ready() -> JSONResponse:
-        """200 if the server can compute. 503 without an engine, without a stage, or while the server drains."""
-        ready = service.client.is_ready and not service.admission.draining and await _is_complete(service)
+        """200 if a model can answer. 503 without an engine, without a stage, or while the server drains."""
+        can_answer = any(model.can_answer for model in models.all)
+        ready = can_answer and not models.admission.draining and await _is_complete(models)
         return JSONResponse({"ready": ready}, 200 if ready else 503)
 
     @routes.get("/stats")
     @with_policy(_STATISTICS)
-    async def stats() -> dict[str, int | float]:
-        """Return the current figures of the engine and of the queue before it."""
-        stats: dict[str, int | float] = await service.client.call("stats")
-        return stats | _of_server(service)
+    async def stats(model: str | None = None) -> dict[str, int | float]:
+        """Return the current figures of a model's engine and of the queue before it; by default of the first model.
+
+        A model that is not loaded has only the figures of the queue.
+        """
+        found = models.find(model)
+        stats: dict[str, int | float] = {}
+        if found.service is not None:
+            stats = await found.service.client.call("stats")
+        return stats | _of_server(found)
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     @with_policy(replace(_STATISTICS, is_quiet=True))
     async def metrics() -> Response:
         """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out."""
-        stats, pipeline = _of_server(service), None
-        with contextlib.suppress(AiciError):
-            stats |= await service.client.call("stats")
-            pipeline = await service.client.call("cluster")
-        return Response(service.metrics.page(stats, pipeline), media_type=CONTENT_TYPE_LATEST)
+        of_models = {model.name: await _figures(model) for model in models.all}
+        pipeline = None
+        if (service := models.default.service) is not None:
+            with contextlib.suppress(AiciError):
+                pipeline = await service.client.call("cluster")
+        return Response(models.metrics.page(of_models, pipeline), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 
 
-async def _is_complete(service: Service) -> bool:
-    """Return whether no stage of the model is missing."""
+async def _figures(model: ServedModel) -> dict[str, int | float]:
+    """Return the figures of a model; without those of the engine if there is no engine."""
+    figures = _of_server(model)
+    if model.service is not None:
+        with contextlib.suppress(AiciError):
+            figures |= await model.service.client.call("stats")
+    return figures
+
+
+async def _is_complete(models: Models) -> bool:
+    """Return whether no stage of the model is missing. Only a server with one model divides it into stages."""
+    if len(models.all) > 1 or (service := models.default.service) is None:
+        return True
     try:
         async with asyncio.timeout(_ANSWER_S):
             pipeline = await service.client.call("cluster")
@@ -71,10 +96,11 @@ async def _is_complete(service: Service) -> bool:
     return pipeline is None or pipeline["state"] == "ready"
 
 
-def _of_server(service: Service) -> dict[str, int | float]:
+def _of_server(model: ServedModel) -> dict[str, int | float]:
     return {
-        "engine_up": int(service.client.is_ready),
-        "engine_restarts": max(0, service.client.num_engines - 1),
-        "admitted_sequences": service.admission.num_admitted,
-        "queue_capacity": service.admission.capacity,
+        "engine_up": int(model.state is ModelState.LOADED),
+        "engine_restarts": model.num_restarts,
+        "model_loads": model.num_loads,
+        "admitted_sequences": model.admission.num_admitted,
+        "queue_capacity": model.admission.capacity,
     }

@@ -10,17 +10,14 @@ import socket
 from collections.abc import Callable
 
 from aici_base.errors import UnavailableError, UsageError
-from aici_controllers.store import Store
 from aici_engine.server.api.app import create_app
+from aici_engine.server.api.models import make_models
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.http_server import HttpServer
-from aici_engine.server.link.client import EngineClient
-from aici_engine.server.link.supervisor import Supervisor
-from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
-from aici_engine.server.service.service import Service
 from aici_engine.server.telemetry import tracing
 
 _BACKLOG = 2048
@@ -69,39 +66,32 @@ async def _serve(
     if config.api_key_file is not None:
         loop.add_signal_handler(signal.SIGHUP, keys.reload)
     async with contextlib.AsyncExitStack() as stack:
-        supervisor = Supervisor(
-            config.engine,
-            modules=list(config.modules.values()),
-            max_forks=config.max_forks,
-            log_level=config.log_level,
-            log_format=config.log_format,
-        )
+        models = await stack.enter_async_context(make_models(config))
         stopping = loop.create_task(stop.wait())
-        loading = loop.create_task(stack.enter_async_context(supervisor))
+        loading = loop.create_task(models.load_all())
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
             await asyncio.wait([loading])
             return
         loading.result()
-        service = service_of(config, supervisor.client)
-        spans = stack.enter_context(tracing.from_environment(config.name))
-        app = create_app(service, keys=keys, kept_responses=kept, cors_origins=config.cors_origins, observers=spans)
+        spans = stack.enter_context(tracing.from_environment(models.default.name))
+        app = create_app(models, keys=keys, kept_responses=kept, cors_origins=config.cors_origins, observers=spans)
         server = HttpServer(http_server.config(app))
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
-        failing = loop.create_task(supervisor.failed.wait())
+        failing = loop.create_task(models.all_failed.wait())
         await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
-        service.admission.drain_begun.set()
+        models.admission.drain_begun.set()
         if not failing.done():
-            await _drain(service, config.drain_timeout_s)
+            await _drain(models, config.drain_timeout_s)
         server.stop()
         await serving
         stopping.cancel()
         failing.cancel()
-        if supervisor.failed.is_set():
+        if models.all_failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
 
 
@@ -113,39 +103,25 @@ def _on_signal(number: int, stop: asyncio.Event) -> None:
     stop.set()
 
 
-def service_of(config: ServerConfig, client: EngineClient) -> Service:
-    """Return the service over an engine that is up."""
-    assert client.info is not None
-    return Service(
-        client,
-        model_dir=config.engine.model_dir,
-        name=config.name,
-        aliases=config.aliases,
-        admission=Admission(client.info.max_num_seqs + config.max_queue),
-        limits=config.limits,
-        store=Store(fixed=config.modules),
-    )
-
-
-async def _drain(service: Service, timeout_s: float) -> None:
-    admission = service.admission
-    _log.info("stopping: waiting for %d sequences to end", admission.num_admitted)
-    if await _all_end(admission, timeout_s):
+async def _drain(models: Models, timeout_s: float) -> None:
+    models.stop_loading()
+    _log.info("stopping: waiting for %d sequences to end", models.num_admitted)
+    if await _all_end(models, timeout_s):
         return
-    _log.warning("%d sequences did not end within %g s", admission.num_admitted, timeout_s)
-    service.client.lost(UnavailableError("the server is stopping"))
+    _log.warning("%d sequences did not end within %g s", models.num_admitted, timeout_s)
+    models.lost(UnavailableError("the server is stopping"))
     # The clients get the reason before their connections close.
-    await _all_end(admission, _LAST_WORDS_S)
+    await _all_end(models, _LAST_WORDS_S)
 
 
-async def _all_end(admission: Admission, timeout_s: float) -> bool:
+async def _all_end(models: Models, timeout_s: float) -> bool:
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(timeout_s):
-            while admission.num_admitted:
+            while models.num_admitted:
                 await asyncio.sleep(_POLL_S)
             # The last event may still be on its way to a socket.
             await asyncio.sleep(_POLL_S)
-    return not admission.num_admitted
+    return not models.num_admitted
 
 
 def _listen(config: ServerConfig) -> socket.socket:
@@ -161,7 +137,7 @@ def _listen(config: ServerConfig) -> socket.socket:
         listener = socket.socket(family, kind)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
-        if not (config.engine.nodes or config.engine.ray_address):
+        if not any(model.engine.nodes or model.engine.ray_address for model in config.models):
             listener.listen(_BACKLOG)
     except OSError as error:
         raise UsageError(

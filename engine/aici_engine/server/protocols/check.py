@@ -9,7 +9,7 @@ from aici_base.errors import UsageError
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.models import Models
 
 
 class CheckRequest(ConstraintFields):
@@ -18,14 +18,14 @@ class CheckRequest(ConstraintFields):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
-def router(service: Service) -> APIRouter:
+def router(models: Models) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["aici"])
 
     @routes.post("/check")
     @with_policy(RoutePolicy())
     async def check(body: CheckRequest, principal: Caller) -> dict[str, Any]:
         """Check a constraint: the warnings that a request with the constraint gets, or the error."""
-        call = await controller_call(service, principal, body)
+        call = await controller_call(models, principal, body)
         if call is None:
             raise UsageError("there is no constraint", hint="give guided_json, for example", param="guided_json")
         return {"warnings": list(call.warnings)}

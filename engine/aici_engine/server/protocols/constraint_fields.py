@@ -2,7 +2,7 @@
 
 import json
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, Field
 
@@ -15,8 +15,13 @@ from aici_engine.chat.turn import ToolChoice
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.constraints import CheckedCall
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.constraints import CheckedCall, Constraints
+
+
+class ChecksConstraints(Protocol):
+    """A service, or all models of a server: a constraint does not depend on the model."""
+
+    constraints: Constraints
 
 
 class ConstraintFields(BaseModel):
@@ -93,7 +98,9 @@ def wanted_constraint(fields: ConstraintFields) -> WantedConstraint | None:
     return wanted[0] if wanted else None
 
 
-async def controller_call(service: Service, principal: Principal, fields: ConstraintFields) -> CheckedCall | None:
+async def controller_call(
+    service: ChecksConstraints, principal: Principal, fields: ConstraintFields
+) -> CheckedCall | None:
     """Return the controller call of a request's constraint; None without a constraint.
 
     Raises UsageError for an invalid field, ForbiddenError if the key may not use the controller.
@@ -102,7 +109,7 @@ async def controller_call(service: Service, principal: Principal, fields: Constr
     return None if wanted is None else await call_of(service, principal, wanted)
 
 
-async def call_of(service: Service, principal: Principal, wanted: WantedConstraint) -> CheckedCall:
+async def call_of(service: ChecksConstraints, principal: Principal, wanted: WantedConstraint) -> CheckedCall:
     """Return the controller call of a constraint. Raises as `controller_call`."""
     constraints = service.constraints
     with about(wanted.field):
@@ -130,7 +137,7 @@ class AnswerConstraint(NamedTuple):
 
 
 async def answer_constraint(
-    service: Service, principal: Principal, fields: ConstraintFields, choice: ToolChoice
+    service: ChecksConstraints, principal: Principal, fields: ConstraintFields, choice: ToolChoice
 ) -> AnswerConstraint:
     """Return the constraint of a request as fields of a TurnRequest.
 

@@ -72,7 +72,7 @@ class _Bucket:
 
 
 class Admission:
-    """Counts admitted sequences. At most `capacity` run or wait; further sequences are refused.
+    """Counts admitted sequences of one model. At most `capacity` run or wait; further sequences are refused.
 
     A sixteenth of the capacity is kept for administrators, so that a full queue does not shut them out.
     """
@@ -84,6 +84,12 @@ class Admission:
         self._clock = clock
         self._by_name: dict[str, int] = {}
         self._buckets: dict[str, _Bucket] = {}
+
+    def beside(self, capacity: int) -> "Admission":
+        """Return the admission of a further model: a queue of its own, and the same counts of the keys."""
+        other = Admission(capacity, clock=self._clock)
+        other.drain_begun, other._by_name, other._buckets = self.drain_begun, self._by_name, self._buckets
+        return other
 
     def count(self, principal: Principal) -> None:
         """Count a request. Raises RateLimitError if the key has used up its requests of this minute."""

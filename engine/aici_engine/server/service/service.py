@@ -12,7 +12,7 @@ from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
-from aici_engine.server.errors import LongPromptError, UnknownModelError
+from aici_engine.server.errors import LongPromptError
 from aici_engine.server.link.client import EngineClient, EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
@@ -38,7 +38,8 @@ class Generation:
 class Service:
     """The service for one model.
 
-    `name`: the model's name in responses. `aliases`: further names that requests may use. `store`: the controllers.
+    `name`: the model's name in responses. `store`: the controllers. `metrics`, `constraints`: those of the
+    server, where it has several models.
     """
 
     def __init__(
@@ -48,20 +49,21 @@ class Service:
         model_dir: Path,
         name: str,
         admission: Admission,
-        aliases: Sequence[str] = (),
         limits: RequestLimits | None = None,
         store: Store | None = None,
+        metrics: Metrics | None = None,
+        constraints: Constraints | None = None,
     ) -> None:
         self.client = client
         self.name = name
         self.admission = admission
-        self.metrics = Metrics()
+        self.model_dir = model_dir
+        self.metrics = metrics or Metrics()
         self.limits = limits or RequestLimits()
         self.store = store or Store()
-        self.constraints = Constraints(self.store.fixed)
+        self.constraints = constraints or Constraints(self.store.fixed)
         self.vocabulary = ModelVocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)
-        self._names = {name, str(model_dir), "default", *aliases}
 
     @property
     def info(self) -> EngineInfo:
@@ -69,11 +71,6 @@ class Service:
         if self.client.info is None:
             raise UnavailableError("the engine is not up", hint="the engine is starting: try again")
         return self.client.info
-
-    def check_model(self, name: str | None) -> None:
-        """Raise UnknownModelError if this server does not serve the model `name`. None is accepted."""
-        if name is not None and name not in self._names:
-            raise UnknownModelError(f"the model {name} is not served here", hint=f"this server serves {self.name}")
 
     async def tokenize(
         self, text: str, *, add_special_tokens: bool = True, room: int = 0, keep_last: int | None = None
@@ -119,7 +116,7 @@ class Service:
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
-            watch=self.metrics.watch(),
+            watch=self.metrics.watch(self.name),
         )
         stream.expire_after(self.limits.request_timeout_s)
         return stream

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -25,16 +25,20 @@ class Metrics:
         self.requests = Counter(
             "aici_http_requests", "Answered requests", ["method", "route", "status"], registry=registry
         )
-        self.sequences = Counter("aici_sequences", "Sequences that ended", ["reason"], registry=registry)
-        self.tokens = Counter("aici_tokens", "Tokens: prompt, sampled or forced", ["kind"], registry=registry)
+        self.sequences = Counter("aici_sequences", "Sequences that ended", ["model", "reason"], registry=registry)
+        self.tokens = Counter("aici_tokens", "Tokens: prompt, sampled or forced", ["model", "kind"], registry=registry)
         self.cached_tokens = Counter(
-            "aici_prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache", registry=registry
+            "aici_prefix_cache_hit_tokens", "Prompt tokens found in the prefix cache", ["model"], registry=registry
         )
         self.first_token = Histogram(
-            "aici_first_token_seconds", "From submission to the first token", buckets=_SECONDS, registry=registry
+            "aici_first_token_seconds",
+            "From submission to the first token",
+            ["model"],
+            buckets=_SECONDS,
+            registry=registry,
         )
         self.inter_token = Histogram(
-            "aici_inter_token_seconds", "From a token to the next sampled token", buckets=_SECONDS,
+            "aici_inter_token_seconds", "From a token to the next sampled token", ["model"], buckets=_SECONDS,
             registry=registry,
         )  # fmt: skip
 
@@ -42,28 +46,35 @@ class Metrics:
         """Count a request. All unknown paths share the route "none", so clients cannot create new series."""
         self.requests.labels(record.method, record.route or "none", str(record.status)).inc()
 
-    def watch(self) -> "StreamWatch":
-        return StreamWatch(self, request_record.current.get())
+    def watch(self, model: str) -> "StreamWatch":
+        """Return a watch of one stream of `model`."""
+        return StreamWatch(self, model, request_record.current.get())
 
-    def page(self, server: Mapping[str, int | float], pipeline: Mapping[str, Any] | None = None) -> bytes:
+    def page(self, models: Mapping[str, Mapping[str, int | float]], pipeline: Mapping[str, Any] | None = None) -> bytes:
         """Return the metrics in Prometheus's text format.
 
-        `server`: the values of the gauges. `pipeline`: the state of the pipeline, if there is one.
+        `models`: the values of the gauges, by the name of the model. `pipeline`: the state of the pipeline, if there is
+        one.
         """
         registry = CollectorRegistry()
-        registry.register(_Server(server))
+        registry.register(_Gauges(models))
         if pipeline is not None:
             registry.register(_Pipeline(pipeline))
         return generate_latest(self.registry) + generate_latest(registry)
+
+
+_Family = TypeVar("_Family", GaugeMetricFamily, CounterMetricFamily)
 
 
 class StreamWatch:
     """Measures one stream. Call it with every event when the event arrives."""
 
     def __init__(
-        self, metrics: Metrics, record: Record | None, *, clock: Callable[[], float] = time.perf_counter
+        self, metrics: Metrics, model: str, record: Record | None, *, clock: Callable[[], float] = time.perf_counter
     ) -> None:
         self._metrics = metrics
+        self._model = model
+        self._inter_token = metrics.inter_token.labels(model)
         self._record = record
         self._clock = clock
         self._started = clock()
@@ -75,23 +86,23 @@ class StreamWatch:
             if not self._last:
                 self._first(now)
             elif not event.forced:
-                self._metrics.inter_token.observe(now - self._last)
+                self._inter_token.observe(now - self._last)
             self._last = now
         elif isinstance(event, wire.FinishOut):
             self._finished(event)
 
     def _first(self, now: float) -> None:
-        self._metrics.first_token.observe(now - self._started)
+        self._metrics.first_token.labels(self._model).observe(now - self._started)
         if self._record is not None and self._record.first_token_s is None:
             self._record.first_token_s = now - self._record.started
 
     def _finished(self, event: wire.FinishOut) -> None:
         usage = event.usage
-        self._metrics.sequences.labels(event.reason.value).inc()
+        self._metrics.sequences.labels(self._model, event.reason.value).inc()
         if event.failure is None or usage.output:  # otherwise the prompt may not have been computed
             for kind, number in (("prompt", usage.prompt), ("sampled", usage.sampled), ("forced", usage.forced)):
-                self._metrics.tokens.labels(kind).inc(number)
-            self._metrics.cached_tokens.inc(usage.cached)
+                self._metrics.tokens.labels(self._model, kind).inc(number)
+            self._metrics.cached_tokens.labels(self._model).inc(usage.cached)
         if self._record is not None:
             self._record.prompt_tokens += usage.prompt
             self._record.output_tokens += usage.output
@@ -99,19 +110,25 @@ class StreamWatch:
                 self._record.finishes.append(event.reason.value)
 
 
-class _Server:
-    """A collector of gauges: the values at the moment of the scrape."""
+class _Gauges:
+    """A collector of the values of every model at the moment of the scrape."""
 
-    def __init__(self, stats: Mapping[str, int | float]) -> None:
-        self._stats = stats
+    def __init__(self, models: Mapping[str, Mapping[str, int | float]]) -> None:
+        self._models = models
 
     def collect(self) -> Iterator[Metric]:
         for name, meaning in _GAUGES.items():
-            if name in self._stats:
-                yield GaugeMetricFamily(f"aici_{name}", meaning, value=self._stats[name])
-        yield CounterMetricFamily(
-            "aici_engine_restarts", "Engines started after an engine died", value=self._stats["engine_restarts"]
-        )
+            made = GaugeMetricFamily(f"aici_{name}", meaning, labels=["model"])
+            yield self._filled(made, name)
+        for name, meaning in _COUNTERS.items():
+            counter = CounterMetricFamily(f"aici_{name}", meaning, labels=["model"])
+            yield self._filled(counter, name)
+
+    def _filled(self, family: _Family, name: str) -> _Family:
+        for model, values in self._models.items():
+            if name in values:
+                family.add_metric([model], values[name])
+        return family
 
 
 class _Pipeline:
@@ -164,6 +181,10 @@ _OF_STAGES = {
     ),
     "weight_bytes": (GaugeMetricFamily, "weight_bytes", "Bytes of the stage's weights"),
     "page_bytes": (GaugeMetricFamily, "page_bytes", "Bytes of a KV page in the stage"),
+}
+_COUNTERS = {
+    "engine_restarts": "Engines started after an engine died",
+    "model_loads": "Times that the model was loaded",
 }
 _GAUGES = {
     "engine_up": "1 while an engine is up, else 0",

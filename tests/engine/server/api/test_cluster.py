@@ -33,13 +33,17 @@ def test_a_server_without_a_stage_is_not_ready_and_will_recover() -> None:
     engine = FakeEngine(calls={"cluster": pipeline_status() | {"state": "interrupted"}})
     assert fetch(engine, "/ready").status_code == 503
     health = fetch(engine, "/health")
-    assert (health.status_code, health.json()) == (200, {"status": "interrupted", "model_loaded": False})
+    assert (health.status_code, health.json()) == (
+        200,
+        {"status": "interrupted", "model_loaded": False, "models": {"it": "loaded"}},
+    )
 
 
 def test_a_server_with_all_stages_is_ready() -> None:
     engine = FakeEngine(calls={"cluster": pipeline_status()})
     assert fetch(engine, "/ready").status_code == 200
-    assert fetch(engine, "/health").json() == {"status": "ok", "model_loaded": True}
+    expected = {"status": "ok", "model_loaded": True, "models": {"it": "loaded"}}
+    assert fetch(engine, "/health").json() == expected
 
 
 def test_one_process_has_no_pipeline() -> None:

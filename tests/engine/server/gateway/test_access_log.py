@@ -101,15 +101,15 @@ def test_figures_for_prometheus() -> None:
         for line in (
             'aici_http_requests_total{method="POST",route="/things/{thing}",status="200"} 2.0',
             'aici_http_requests_total{method="GET",route="none",status="404"} 2.0',
-            'aici_sequences_total{reason="eos"} 2.0',
-            'aici_tokens_total{kind="prompt"} 6.0',
-            'aici_tokens_total{kind="sampled"} 4.0',
-            "aici_prefix_cache_hit_tokens_total 2.0",
-            "aici_first_token_seconds_count 2.0",
-            "aici_inter_token_seconds_count 2.0",
-            "aici_engine_restarts_total 0.0",
-            "aici_engine_up 1.0",
-            "aici_cache_usage 0.5",
+            'aici_sequences_total{model="it",reason="eos"} 2.0',
+            'aici_tokens_total{kind="prompt",model="it"} 6.0',
+            'aici_tokens_total{kind="sampled",model="it"} 4.0',
+            'aici_prefix_cache_hit_tokens_total{model="it"} 2.0',
+            'aici_first_token_seconds_count{model="it"} 2.0',
+            'aici_inter_token_seconds_count{model="it"} 2.0',
+            'aici_engine_restarts_total{model="it"} 0.0',
+            'aici_engine_up{model="it"} 1.0',
+            'aici_cache_usage{model="it"} 0.5',
         ):
             assert line in lines, line
 
@@ -129,14 +129,14 @@ def test_stats_are_the_engines_and_the_queues() -> None:
 def test_times_between_tokens_leave_out_forced_ones() -> None:
     metrics = Metrics()
     times = iter([10.0, 11.0, 11.0, 13.0])
-    watch = StreamWatch(metrics, None, clock=lambda: next(times))
+    watch = StreamWatch(metrics, "it", None, clock=lambda: next(times))
     for forced in (False, True, False):
         watch(wire.TokenOut(1, 0, b"x", "x", forced, None, []))
     watch(wire.FinishOut(1, FinishReason.EOS, "", wire.UsageOut(3, 2, 1)))
-    text = metrics.page({"engine_restarts": 0}).decode()
-    assert "aici_first_token_seconds_sum 1.0" in text
-    assert "aici_inter_token_seconds_count 1.0" in text
-    assert "aici_inter_token_seconds_sum 2.0" in text
+    text = metrics.page({"it": {"engine_restarts": 0}}).decode()
+    assert 'aici_first_token_seconds_sum{model="it"} 1.0' in text
+    assert 'aici_inter_token_seconds_count{model="it"} 1.0' in text
+    assert 'aici_inter_token_seconds_sum{model="it"} 2.0' in text
 
 
 def test_lines_of_a_log() -> None:

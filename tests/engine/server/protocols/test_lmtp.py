@@ -580,7 +580,7 @@ _FIELDS = st.fixed_dictionaries(
 def test_every_message_gets_an_answer(asked: list[tuple[str, dict[str, Any]]]) -> None:
     @run
     async def talk() -> None:
-        async with connected(_obliging, timeout_s=3) as client:
+        async with connected(_obliging) as client:
             waiting = set()
             for stream_id, (command, fields) in enumerate(asked):
                 await client.send(command, **fields | {"stream_id": stream_id})

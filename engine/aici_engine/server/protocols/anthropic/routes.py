@@ -11,6 +11,7 @@ from aici_engine.sampling_params import from_request
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
+from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
 from aici_engine.server.protocols.anthropic.response import MessageEnding, opening, streamed, whole
@@ -22,14 +23,14 @@ from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Service
 
 
-def router(service: Service) -> APIRouter:
+def router() -> APIRouter:
     routes = APIRouter(prefix="/v1/messages", tags=["anthropic"])
 
     @routes.post("")
     @with_policy(RoutePolicy(errors=ANTHROPIC, is_streamed=True))
-    async def create(request: Request, body: MessagesRequest, principal: Caller) -> Response:
+    async def create(request: Request, body: MessagesRequest, principal: Caller, use: UseModel) -> Response:
         """Generate the next message of a conversation. With `stream`, the response is server-sent events."""
-        service.check_model(body.model)
+        service = await use(body.model)
         turn = await sse.unless_gone(request, _turn_request(service, principal, body))
         deltas = _admitted(service, principal, turn)
         message = opening(service.name, len(turn.prompt))
@@ -44,9 +45,9 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/count_tokens")
     @with_policy(RoutePolicy(errors=ANTHROPIC))
-    async def count_tokens(body: CountRequest) -> dict[str, int]:
+    async def count_tokens(body: CountRequest, use: UseModel) -> dict[str, int]:
         """Return the number of input tokens that `/v1/messages` would count for the same body."""
-        service.check_model(body.model)
+        service = await use(body.model)
         return {"input_tokens": len(await prompt_of(service, body))}
 
     return routes

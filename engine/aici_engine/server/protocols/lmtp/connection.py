@@ -5,7 +5,7 @@ import logging
 from collections.abc import Coroutine
 from typing import Any
 
-from msgspec import Raw
+from msgspec import UNSET, Raw
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from aici_base.errors import AiciError, RateLimitError, UsageError
@@ -25,14 +25,19 @@ from aici_engine.server.protocols.lmtp.messages import (
     TokenItem,
     parse,
 )
-from aici_engine.server.protocols.lmtp.prompts import Buffers, tokens_of
+from aici_engine.server.protocols.lmtp.prompts import Buffers, Parts, tokens_of
 from aici_engine.server.protocols.lmtp.send_queue import SendQueue
 from aici_engine.server.protocols.lmtp.streams import StreamRunner
 from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.models import Models
+from aici_engine.server.service.served_model import ServedModel
 from aici_engine.server.service.service import Service
 
 MAX_STREAMS = 256
 _RETRY_AFTER_S = 1.0
+_OF_SERVER = {"server": "aici", "max_streams": MAX_STREAMS, "commands": COMMANDS}
+_MOST_TOKENS = 1 << 20
+"""Bounds a prompt for a model that was never loaded, whose own bound is not known yet."""
 
 _log = logging.getLogger(__name__)
 
@@ -40,15 +45,14 @@ _log = logging.getLogger(__name__)
 class Connection:
     """Lives as long as its socket, and ends its streams. Every stream that ends earlier gets exactly one last item."""
 
-    def __init__(self, socket: WebSocket, service: Service, principal: Principal, *, is_greeted: bool) -> None:
+    def __init__(self, socket: WebSocket, models: Models, principal: Principal, *, is_greeted: bool) -> None:
         """`is_greeted`: a server that is ready says so first."""
         self._socket = socket
         self._is_greeted = is_greeted
-        self._service = service
+        self._models = models
         self._principal = principal
         self._send_queue = SendQueue()
-        self._buffers = Buffers()
-        self._runner = StreamRunner(service, principal, say=self._say, queued=self._queued)
+        self._buffers = {model.name: Buffers() for model in models.all}
         self._streams: dict[bytes, asyncio.Task[None]] = {}
         self._cancelled: set[bytes] = set()
         self._tasks = asyncio.TaskGroup()
@@ -59,7 +63,10 @@ class Connection:
         try:
             async with self._tasks:
                 self._tasks.create_task(self._send_queue.send_to(self._send))
-                self._tasks.create_task(self._tell_of_engine())
+                self._greet_unloaded()
+                for model in self._models.all:
+                    if model.is_kept:
+                        self._tasks.create_task(self._tell_of_engine(model))
                 self._tasks.create_task(self._tell_of_end())
                 await self._read()
         except* WebSocketDisconnect:
@@ -98,10 +105,10 @@ class Connection:
                 case Cancel():
                     self._cancel(message)
                 case ModelInfo():
-                    self._check_model(message.model)
-                    self._send_queue.put(
-                        "MSG", CommandReply(stream_id=message.stream_id, model_info=self._model_info())
-                    )
+                    async with self._models.lease(self._find(message.model).name) as service:
+                        self._send_queue.put(
+                            "MSG", CommandReply(stream_id=message.stream_id, model_info=_model_info(service))
+                        )
                 case Buffer():
                     await self._set_buffer(message)
         except AiciError as error:
@@ -123,24 +130,33 @@ class Connection:
 
     def _prepare(self, message: Generate | Score) -> Coroutine[Any, Any, None]:
         """Check a message and reserve its buffer, in the order of the messages. Return the coroutine of the stream."""
-        self._check_model(message.model)
+        model = self._find(message.model)
         if len(self._streams) >= MAX_STREAMS:
             raise RateLimitError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
-        self._service.admission.count(self._principal)
-        max_len = self._service.info.max_len
-        prompt = self._buffers.look_up(message.prompt, max_len=max_len)
-        scored = self._buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []
+        model.admission.count(self._principal)
+        buffers, max_len = self._buffers[model.name], model.max_len or _MOST_TOKENS
+        prompt = buffers.look_up(message.prompt, max_len=max_len)
+        scored = buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []
         if message.buffer is not None:
-            self._buffers.write(message.buffer)
+            buffers.write(message.buffer)
         tokens: list[int] = []
-        if isinstance(message, Generate):
-            playing = self._runner.generate(message, prompt, tokens)
-        else:
-            playing = self._runner.score(message, prompt, scored, tokens)
-        return self._play(message, playing, tokens)
+        return self._play(message, buffers, self._run(model, message, prompt, scored, tokens), tokens)
+
+    async def _run(
+        self, model: ServedModel, message: Generate | Score, prompt: Parts, scored: Parts, tokens: list[int]
+    ) -> TokenItem:
+        async with self._models.lease(model.name) as service:
+            runner = StreamRunner(service, self._principal, say=self._say, queued=self._queued)
+            if isinstance(message, Generate):
+                return await runner.generate(message, prompt, tokens)
+            return await runner.score(message, prompt, scored, tokens)
 
     async def _play(
-        self, message: Generate | Score, playing: Coroutine[Any, Any, TokenItem], tokens: list[int]
+        self,
+        message: Generate | Score,
+        buffers: Buffers,
+        playing: Coroutine[Any, Any, TokenItem],
+        tokens: list[int],
     ) -> None:
         key = bytes(message.stream_id)
         last: TokenItem | ErrorItem
@@ -162,7 +178,7 @@ class Connection:
         self._cancelled.discard(key)
         del self._streams[key]
         if message.buffer is not None:
-            self._buffers.written(message.buffer, None if failed else tokens)
+            buffers.written(message.buffer, None if failed else tokens)
         self._send_queue.put("TOKEN", last)
 
     def _say(self, item: TokenItem | BacktrackItem) -> None:
@@ -182,50 +198,63 @@ class Connection:
 
     async def _set_buffer(self, message: Buffer) -> None:
         """Set or forget a buffer. Ends before the next message is read, because the next message may use the buffer."""
+        model = self._find(message.model)
+        buffers = self._buffers[model.name]
         if message.prompt is None:
-            self._buffers.forget(message.buffer)
+            buffers.forget(message.buffer)
             self._send_queue.put("MSG", CommandReply(stream_id=message.stream_id, buffer=message.buffer))
             return
-        max_len = self._service.info.max_len
-        parts = self._buffers.look_up(message.prompt, max_len=max_len)
-        tokens = await tokens_of(parts, self._service)
-        self._buffers.write(message.buffer)
-        self._buffers.written(message.buffer, tokens)
+        async with self._models.lease(model.name) as service:
+            parts = buffers.look_up(message.prompt, max_len=service.info.max_len)
+            tokens = await tokens_of(parts, service)
+        buffers.write(message.buffer)
+        buffers.written(message.buffer, tokens)
         self._send_queue.put(
             "MSG", CommandReply(stream_id=message.stream_id, buffer=message.buffer, num_tokens=len(tokens))
         )
 
-    def _check_model(self, name: str) -> None:
-        self._service.check_model(name.removeprefix("llama.cpp:"))
-
-    def _model_info(self) -> dict[str, Any]:
-        info, vocabulary = self._service.info, self._service.vocabulary
-        return {
-            "model": self._service.name,
-            "server": "aici",
-            "vocab_size": info.vocab_size,
-            "max_len": info.max_len,
-            "bos_token": vocabulary.bos_token,
-            "eos_token": vocabulary.eos_token,
-            "max_streams": MAX_STREAMS,
-            "commands": COMMANDS,
-        }
+    def _find(self, name: str | None) -> ServedModel:
+        return self._models.find(None if name is None else name.removeprefix("llama.cpp:"))
 
     def _queued(self, stream_id: Raw, position: int) -> None:
         self._send_queue.put("MSG", ServerEvent(event="queued", queued=stream_id, position=position))
 
-    async def _tell_of_engine(self) -> None:
-        client = self._service.client
-        is_told = self._is_greeted
+    def _greet_unloaded(self) -> None:
+        """Greet where the first model is loaded on demand: the greeting has no sizes of the model."""
+        first = self._models.default
+        if self._is_greeted and not first.is_kept:
+            self._send_queue.put("MSG", ServerEvent(event="ready", model_info={"model": first.name, **_OF_SERVER}))
+
+    async def _tell_of_engine(self, model: ServedModel) -> None:
+        """Tell when the engine of a model that is always loaded goes and comes back."""
+        service = model.service
+        if service is None:
+            return
+        client = service.client
+        name = model.name if len(self._models.all) > 1 else UNSET
+        is_told = self._is_greeted and model is self._models.default
         while True:
             if not client.is_ready:
-                self._send_queue.put("MSG", ServerEvent(event="unavailable", retry_after_s=_RETRY_AFTER_S))
+                event = ServerEvent(event="unavailable", model=name, retry_after_s=_RETRY_AFTER_S)
+                self._send_queue.put("MSG", event)
                 await client.up.wait()
                 is_told = True
             if is_told:
-                self._send_queue.put("MSG", ServerEvent(event="ready", model_info=self._model_info()))
+                self._send_queue.put("MSG", ServerEvent(event="ready", model=name, model_info=_model_info(service)))
             await client.down.wait()
 
     async def _tell_of_end(self) -> None:
-        await self._service.admission.drain_begun.wait()
+        await self._models.admission.drain_begun.wait()
         self._send_queue.put("MSG", ServerEvent(event="shutdown"))
+
+
+def _model_info(service: Service) -> dict[str, Any]:
+    info, vocabulary = service.info, service.vocabulary
+    return {
+        "model": service.name,
+        "vocab_size": info.vocab_size,
+        "max_len": info.max_len,
+        "bos_token": vocabulary.bos_token,
+        "eos_token": vocabulary.eos_token,
+        **_OF_SERVER,
+    }

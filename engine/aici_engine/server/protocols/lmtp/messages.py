@@ -86,9 +86,13 @@ class Cancel(Struct, kw_only=True, forbid_unknown_fields=True):
 
 
 class Buffer(Struct, kw_only=True, forbid_unknown_fields=True):
-    """Store the tokens of `prompt` in a buffer. With `prompt` None, forget the buffer."""
+    """Store the tokens of `prompt` in a buffer. With `prompt` None, forget the buffer.
+
+    Every model has buffers of its own, because its tokens are its own. `model`: by default the server's first.
+    """
 
     stream_id: Raw
+    model: str | None = None
     buffer: Name
     prompt: Prompt | None
 
@@ -224,10 +228,12 @@ class CommandReply(Struct, kw_only=True):
 
 
 class ServerEvent(Struct, kw_only=True):
-    """A MSG item that the server sends on its own."""
+    """A MSG item that the server sends on its own. `model`: which model became available or unavailable, where the
+    server has several."""
 
     stream_id: None = None
     event: Literal["ready", "unavailable", "queued", "shutdown"]
+    model: str | UnsetType = UNSET
     model_info: dict[str, Any] | UnsetType = UNSET
     queued: Raw | UnsetType = UNSET
     position: int | UnsetType = UNSET

@@ -10,10 +10,10 @@ from aici_engine.server.gateway.caller import caller
 from aici_engine.server.gateway.error_responses import OPENAI, response
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.lmtp.connection import Connection
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.models import Models
 
 _PAGE = """\
-aici serves {model} here.
+aici serves {models} here.
 
 OpenAI       /v1/chat/completions, /v1/completions, /v1/models
 Anthropic    /v1/messages
@@ -25,7 +25,7 @@ Operations   /health, /ready, /stats, /metrics
 """
 
 
-def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
+def router(models: Models, *, origins: Sequence[str] = ()) -> APIRouter:
     """`origins`: web pages of these origins may connect, in addition to the server's own pages."""
     routes = APIRouter()
 
@@ -33,13 +33,15 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
     @with_policy(RoutePolicy(needs_key=False))
     async def page() -> str:
         """List the protocols and paths of this server, as text."""
-        return _PAGE.format(model=service.name)
+        return _PAGE.format(models=", ".join(model.name for model in models.all))
 
     @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
     @with_policy(RoutePolicy())
     async def no_socket() -> PlainTextResponse:
         """Answer a plain HTTP request with 426: LMTP needs a WebSocket."""
-        return PlainTextResponse(_PAGE.format(model=service.name), 426, headers={"Upgrade": "websocket"})
+        return PlainTextResponse(
+            _PAGE.format(models=", ".join(model.name for model in models.all)), 426, headers={"Upgrade": "websocket"}
+        )
 
     @routes.websocket("/")
     @routes.websocket("/lmtp")
@@ -50,7 +52,7 @@ def router(service: Service, *, origins: Sequence[str] = ()) -> APIRouter:
                 "this web page may not connect", hint="the server's administrator can allow the origin of the page"
             )
             return await socket.send_denial_response(response(OPENAI, why))
-        return await Connection(socket, service, caller(socket), is_greeted=_wants_greeting(socket)).serve()
+        return await Connection(socket, models, caller(socket), is_greeted=_wants_greeting(socket)).serve()
 
     return routes
 

@@ -121,7 +121,6 @@ class ChatRequest(SamplingFields, ConversationFields):
 
     async def turns(self, service: Service, principal: Principal) -> list[TurnRequest]:
         """Return `n` turns. Raises AiciError for an invalid request; only a controller can find further errors."""
-        service.check_model(self.model)
         tools = neutral_tools(self.tools)
         choice = neutral_choice(self.tool_choice, tools)
         callable_tools = allowed_tools(self.tool_choice, tools)

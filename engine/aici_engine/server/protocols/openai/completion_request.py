@@ -67,7 +67,6 @@ class CompletionRequest(SamplingFields):
 
     async def turns(self, service: Service, principal: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
         """Return `num_made` turns per prompt, in the order of the prompts."""
-        service.check_model(self.model)
         if self.num_made < self.n:
             raise UsageError(f"best_of is {self.best_of}, less than n, which is {self.n}", param="best_of")
         if self.num_made > self.n and self.stream:

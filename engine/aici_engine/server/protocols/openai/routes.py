@@ -1,13 +1,11 @@
 """The routes of the OpenAI protocol."""
 
-import time
-from typing import Any
-
 from fastapi import APIRouter, Request
 from starlette.responses import JSONResponse, Response
 
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.chat_response import chat_chunks, chat_completion
@@ -15,19 +13,18 @@ from aici_engine.server.protocols.openai.completion_request import CompletionReq
 from aici_engine.server.protocols.openai.completion_response import completion, completion_chunks
 from aici_engine.server.protocols.openai.response import events
 from aici_engine.server.protocols.warnings import warning_headers
-from aici_engine.server.service.service import Service
 
 _STREAMED = RoutePolicy(is_streamed=True)
 
 
-def router(service: Service) -> APIRouter:
+def router() -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["openai"])
-    started = int(time.time())
 
     @routes.post("/chat/completions")
     @with_policy(_STREAMED)
-    async def chat(request: Request, body: ChatRequest, principal: Caller) -> Response:
+    async def chat(request: Request, body: ChatRequest, principal: Caller, use: UseModel) -> Response:
         """Answer a chat. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
+        service = await use(body.model)
         turns = await sse.unless_gone(request, body.turns(service, principal))
         headers = warning_headers(turns[0].warnings)
         if body.stream:
@@ -38,8 +35,9 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/completions")
     @with_policy(_STREAMED)
-    async def complete(request: Request, body: CompletionRequest, principal: Caller) -> Response:
+    async def complete(request: Request, body: CompletionRequest, principal: Caller, use: UseModel) -> Response:
         """Continue each prompt. With `stream`, the response is server-sent events: chunks, then `[DONE]`."""
+        service = await use(body.model)
         prompts = await sse.unless_gone(request, body.prompts(service))
         turns = await sse.unless_gone(request, body.turns(service, principal, prompts))
         headers = warning_headers(turns[0].warnings)
@@ -48,27 +46,5 @@ def router(service: Service) -> APIRouter:
             return await sse.respond(request, events(chunks), headers)
         answer = await sse.unless_gone(request, completion(service, principal, body, prompts, turns))
         return JSONResponse(answer, headers=headers)
-
-    def model() -> dict[str, Any]:
-        return {
-            "id": service.name,
-            "object": "model",
-            "created": started,
-            "owned_by": "aici",
-            "max_model_len": service.info.max_len,
-        }
-
-    @routes.get("/models")
-    @with_policy(RoutePolicy())
-    async def models() -> dict[str, Any]:
-        """List the models of this server: always exactly one."""
-        return {"object": "list", "data": [model()]}
-
-    @routes.get("/models/{name:path}")
-    @with_policy(RoutePolicy())
-    async def one_model(name: str) -> dict[str, Any]:
-        """Describe the served model, by its name or an alias."""
-        service.check_model(name)
-        return model()
 
     return routes

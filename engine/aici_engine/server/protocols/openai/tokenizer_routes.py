@@ -10,6 +10,7 @@ from aici_base.errors import UsageError
 from aici_engine.prompt_check import check_prompt_tokens
 from aici_engine.server.errors import LongPromptError, about
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.prompt import chat_prompt
 from aici_engine.server.protocols.openai.messages import ChatMessage, ToolSpec, neutral_tools
@@ -57,17 +58,17 @@ class DetokenizeRequest(StrictBody):
     tokens: list[Annotated[int, Field(ge=0)]]
 
 
-def router(service: Service) -> APIRouter:
+def router() -> APIRouter:
     routes = APIRouter(tags=["openai"])
 
     @routes.post("/tokenize")
     @with_policy(RoutePolicy())
-    async def tokenize(body: TokenizeRequest, principal: Caller) -> dict[str, Any]:
+    async def tokenize(body: TokenizeRequest, principal: Caller, use: UseModel) -> dict[str, Any]:
         """Return the tokens of a text, or of a conversation as the model sees it.
 
         A text may be longer than the context.
         """
-        service.check_model(body.model)
+        service = await use(body.model)
         tokens = await body.tokens(service, principal)
         answer = {"count": len(tokens), "max_model_len": service.info.max_len, "tokens": tokens}
         names = [service.vocabulary.name_of(token) for token in tokens] if body.return_token_strs else None
@@ -75,9 +76,9 @@ def router(service: Service) -> APIRouter:
 
     @routes.post("/detokenize")
     @with_policy(RoutePolicy())
-    async def detokenize(body: DetokenizeRequest) -> dict[str, str]:
+    async def detokenize(body: DetokenizeRequest, use: UseModel) -> dict[str, str]:
         """Return the text of tokens. Special tokens are written by their names."""
-        service.check_model(body.model)
+        service = await use(body.model)
         vocabulary = service.vocabulary
         try:
             check_prompt_tokens(body.tokens, service.info.vocab_size)
@@ -87,8 +88,9 @@ def router(service: Service) -> APIRouter:
 
     @routes.get("/tokenizer_info")
     @with_policy(RoutePolicy())
-    async def tokenizer_info() -> dict[str, Any]:
-        """Return the settings of the model's tokenizer, with its chat template."""
+    async def tokenizer_info(use: UseModel, model: str | None = None) -> dict[str, Any]:
+        """Return the settings of a model's tokenizer, with its chat template; by default of the first model."""
+        service = await use(model)
         template = {} if service.template is None else {"chat_template": service.template.source}
         return {"tokenizer_class": "PreTrainedTokenizerFast", **service.vocabulary.settings, **template}
 

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from aici_base.errors import AiciError, UsageError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.turn import TurnRequest, run_turn
 from aici_engine.server.protocols.responses.items import Item
@@ -50,14 +51,14 @@ class ListQuery(_Query):
     after: str = ""
 
 
-def router(service: Service, store: ResponseStore) -> APIRouter:
+def router(store: ResponseStore) -> APIRouter:
     routes = APIRouter(prefix="/v1/responses", tags=["openai"])
 
     @routes.post("")
     @with_policy(RoutePolicy(is_streamed=True))
-    async def create(request: Request, body: ResponseRequest, principal: Caller) -> Response:
+    async def create(request: Request, body: ResponseRequest, principal: Caller, use: UseModel) -> Response:
         """Answer a conversation of items. With `stream`, the response is server-sent events."""
-        service.check_model(body.model)
+        service = await use(body.model)
         conversation = await conversation_of(store, principal, body)
         turn = await sse.unless_gone(request, body.turn(service, principal, conversation))
         answering = _Answering(service, store, principal, body, conversation, turn)
@@ -68,9 +69,9 @@ def router(service: Service, store: ResponseStore) -> APIRouter:
 
     @routes.post("/input_tokens")
     @with_policy(RoutePolicy())
-    async def input_tokens(body: PromptFields, principal: Caller) -> dict[str, Any]:
+    async def input_tokens(body: PromptFields, principal: Caller, use: UseModel) -> dict[str, Any]:
         """Return the number of input tokens that `/v1/responses` would count for the same body."""
-        service.check_model(body.model)
+        service = await use(body.model)
         prompt = await prompt_of(service, body, await conversation_of(store, principal, body))
         return {"object": "response.input_tokens", "input_tokens": len(prompt)}
 

@@ -8,11 +8,11 @@ from fastapi import APIRouter, Header, Request, Response
 from pydantic import BaseModel, ConfigDict
 
 from aici_base.errors import UsageError
+from aici_controllers.store import Store
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import REST
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.service import Service
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.modules.wasm_bytes import check_wasm
 
@@ -37,9 +37,8 @@ class WasmResponse(Response):
     media_type = "application/wasm"
 
 
-def router(service: Service) -> APIRouter:
+def router(store: Store) -> APIRouter:
     routes = APIRouter(prefix="/v1/controllers", tags=["aici"])
-    store = service.store
     compilers = asyncio.Semaphore(_COMPILERS)
 
     @routes.post("", openapi_extra=_UPLOAD)

@@ -50,7 +50,6 @@ async def generation_of(service: Service, principal: Principal, request: RunRequ
 
     Raises AiciError for an invalid request; only the controller itself can find further errors.
     """
-    service.check_model(request.model)
     sampling = _sampling(request)
     prompt = await _prompt(service, request)
     _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
