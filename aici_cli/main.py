@@ -119,9 +119,18 @@ def _check_streams() -> None:
         raise AiciError("standard output is closed")
 
 
-def _usage_hint(error: Exception) -> str:
+def _usage_hint(error: typer.TyperException) -> str:
     context = getattr(error, "ctx", None)
-    return f"see `{context.command_path} --help`" if context else "see `aici --help`"
+    more = f"see `{context.command_path if context else 'aici'} --help`"
+    if error.format_message().startswith("Option '--model' requires"):
+        return f"`aici models list` lists the models here; {more}"
+    if context is None:
+        return more
+    options = {option for each in context.command.params for option in each.opts}
+    if "unexpected extra argument" in error.format_message() and "--model" in options:
+        quoted = "put a prompt of several words in quotes; " if "--prompt" in options else ""
+        return f"{quoted}name a model with --model: {context.command_path} --model MODEL; {more}"
+    return more
 
 
 def _die_of(number: int) -> NoReturn:

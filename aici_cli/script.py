@@ -28,9 +28,12 @@ def script_from(given: str | None, controller: str | None, *, is_free: bool) -> 
             raise UsageError(f"--controller {controller} needs a script", hint="name its file, or - for stdin")
         return Script(controller, read_text(Path(given), "the script", MAX_TEXT_BYTES))
     if given is not None and os.path.isdir(given):
+        is_model = os.path.exists(os.path.join(given, "config.json"))
+        model = (
+            f"if the folder is a model: aici run --model {shlex.quote(given)} PROMPT" if is_model else "name a script"
+        )
         raise UsageError(
-            f"{given} is a folder",
-            hint=f"name a script, or give the prompt with --prompt: --prompt {shlex.quote(given)}",
+            f"{given} is a folder", hint=f"{model}; a prompt needs --prompt: --prompt {shlex.quote(given)}"
         )
     if given is None or Path(given).suffix not in SCRIPT_GUESTS:
         return None

@@ -1,64 +1,528 @@
+_aici_models() {
+    command ls "${AICI_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/aici}/models" 2>/dev/null
+}
+_aici_tags() {
+    local folder="${AICI_CACHE_DIR:-${XDG_CACHE_HOME:-$HOME/.cache}/aici}/modules"
+    command grep -o '"tag":"[^"]*"' "${AICI_STORE_DIR:-$folder}/tags.json" 2>/dev/null | command cut -d '"' -f 4
+}
+
 _aici() {
-    local at=aici words="" i
+    local at=aici words="" i cur="${COMP_WORDS[COMP_CWORD]}" option="${COMP_WORDS[COMP_CWORD-1]}"
+    if [[ $cur == = ]]; then  # bash takes --option=value for three words
+        cur=""
+    elif [[ $option == = ]]; then
+        option="${COMP_WORDS[COMP_CWORD-2]}"
+    fi
     for ((i = 1; i < COMP_CWORD; i++)); do
         case "$at ${COMP_WORDS[i]}" in
-            "aici run" | "aici batch" | "aici chat" | "aici serve" | "aici stage" | "aici lmtp" | "aici rt" | "aici doctor" | "aici models" | "aici models pull" | "aici models list" | "aici models path" | "aici ctrl" | "aici ctrl upload" | "aici ctrl pull" | "aici ctrl list" | "aici ctrl tag" | "aici ctrl tags" | "aici ctrl rm" | "aici ctrl new" | "aici ctrl init-js" | "aici ctrl init-py" | "aici ctrl build" | "aici ctrl test" | "aici ctrl schema" | "aici bench" | "aici bench cluster" | "aici bench constraint" | "aici bench ctrl" | "aici bench engine" | "aici bench masks" | "aici bench quality" | "aici bench rt" | "aici bench serve" | "aici grammar" | "aici grammar check" | "aici grammar accepts" | "aici grammar convert" | "aici grammar list" | "aici schema" | "aici schema check" | "aici schema accepts" | "aici cluster" | "aici cluster plan" | "aici cluster status" | "aici cluster token" | "aici node" | "aici node join" | "aici node status" | "aici node drain" | "aici node leave") at+=" ${COMP_WORDS[i]}" ;;
+            "aici run") at="aici run" ;;
+            "aici batch") at="aici batch" ;;
+            "aici chat") at="aici chat" ;;
+            "aici serve") at="aici serve" ;;
+            "aici stage") at="aici stage" ;;
+            "aici lmtp") at="aici lmtp" ;;
+            "aici rt") at="aici rt" ;;
+            "aici doctor") at="aici doctor" ;;
+            "aici models") at="aici models" ;;
+            "aici models pull") at="aici models pull" ;;
+            "aici models list") at="aici models list" ;;
+            "aici models path") at="aici models path" ;;
+            "aici ctrl") at="aici ctrl" ;;
+            "aici ctrl upload") at="aici ctrl upload" ;;
+            "aici ctrl pull") at="aici ctrl pull" ;;
+            "aici ctrl list") at="aici ctrl list" ;;
+            "aici ctrl tag") at="aici ctrl tag" ;;
+            "aici ctrl tags") at="aici ctrl tags" ;;
+            "aici ctrl rm") at="aici ctrl rm" ;;
+            "aici ctrl new") at="aici ctrl new" ;;
+            "aici ctrl init-js") at="aici ctrl init-js" ;;
+            "aici ctrl init-py") at="aici ctrl init-py" ;;
+            "aici ctrl build") at="aici ctrl build" ;;
+            "aici ctrl test") at="aici ctrl test" ;;
+            "aici ctrl schema") at="aici ctrl schema" ;;
+            "aici bench") at="aici bench" ;;
+            "aici bench cluster") at="aici bench cluster" ;;
+            "aici bench constraint") at="aici bench constraint" ;;
+            "aici bench ctrl") at="aici bench ctrl" ;;
+            "aici bench engine") at="aici bench engine" ;;
+            "aici bench masks") at="aici bench masks" ;;
+            "aici bench quality") at="aici bench quality" ;;
+            "aici bench rt") at="aici bench rt" ;;
+            "aici bench serve") at="aici bench serve" ;;
+            "aici grammar") at="aici grammar" ;;
+            "aici grammar check") at="aici grammar check" ;;
+            "aici grammar accepts") at="aici grammar accepts" ;;
+            "aici grammar convert") at="aici grammar convert" ;;
+            "aici grammar list") at="aici grammar list" ;;
+            "aici schema") at="aici schema" ;;
+            "aici schema check") at="aici schema check" ;;
+            "aici schema accepts") at="aici schema accepts" ;;
+            "aici cluster") at="aici cluster" ;;
+            "aici cluster plan") at="aici cluster plan" ;;
+            "aici cluster status") at="aici cluster status" ;;
+            "aici cluster token") at="aici cluster token" ;;
+            "aici node") at="aici node" ;;
+            "aici node join") at="aici node join" ;;
+            "aici node status") at="aici node status" ;;
+            "aici node drain") at="aici node drain" ;;
+            "aici node leave") at="aici node leave" ;;
         esac
     done
-    case "$at" in
-        "aici") words="run batch chat serve stage lmtp rt doctor models ctrl bench grammar schema cluster node --version --debug --help" ;;
-        "aici run") words="--prompt --regex --grammar --grammar-syntax --json-schema --structural-tag --choice --choices --substring --controller --controller-arg --whitespace --lenient --strict-schema --objects --property-order --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --num-samples --model --server --dtype --device --threads --max-forks --chat --json --log --help" ;;
-        "aici batch") words="--output --model --alias --server --concurrency --dtype --device --threads --help" ;;
-        "aici chat") words="--model --server --dtype --device --threads --max-forks --system --regex --grammar --grammar-syntax --json-schema --structural-tag --choice --choices --substring --controller --controller-arg --whitespace --lenient --strict-schema --objects --property-order --temperature --top-k --top-p --seed --max-tokens --stop --logprobs --history --help" ;;
-        "aici serve") words="--model --host --port --name --alias --api-key-file --controllers --max-queue --max-num-seqs --max-forks --max-batch-tokens --prefill-slowdown --max-context --max-body-mib --request-timeout --drain-timeout --responses-file --responses-days --memory-fraction --prefix-cache --dtype --device --threads --stages --cuts --depth --replay-timeout --token-file --cluster --cluster-address --announce --nodes --memory --min-nodes --replan-after --cors-origin --log-level --log-format --help" ;;
-        "aici stage") words="--listen --model --token-file --key-file --memory --threads --device --tp --name --insecure --log-level --help" ;;
-        "aici lmtp") words="--model --json --help" ;;
-        "aici rt") words="--help" ;;
-        "aici doctor") words="--json --help" ;;
-        "aici models") words="pull list path --help" ;;
-        "aici models pull") words="--json --help" ;;
-        "aici models list") words="--json --help" ;;
-        "aici models path") words="--json --help" ;;
-        "aici ctrl") words="upload pull list tag tags rm new init-js init-py build test schema --help" ;;
-        "aici ctrl upload") words="--tag --server --json --help" ;;
-        "aici ctrl pull") words="--out --tag --server --json --help" ;;
-        "aici ctrl list") words="--server --json --help" ;;
-        "aici ctrl tag") words="--server --json --help" ;;
-        "aici ctrl tags") words="--server --json --help" ;;
-        "aici ctrl rm") words="--force --server --json --help" ;;
-        "aici ctrl new") words="--lang --dir --json --help" ;;
-        "aici ctrl init-js") words="--force --json --help" ;;
-        "aici ctrl init-py") words="--force --json --help" ;;
-        "aici ctrl build") words="--out --json --help" ;;
-        "aici ctrl test") words="--tokenizer --json --help" ;;
-        "aici ctrl schema") words="--help" ;;
-        "aici bench") words="cluster constraint ctrl engine masks quality rt serve --help" ;;
-        "aici bench cluster") words="--nodes --batch --model --dtype --threads --pin --prompt-tokens --num-tokens --rounds --links --recovery --quick --plot --json --help" ;;
-        "aici bench constraint") words="--batch --num-tokens --rounds --quick --model --plot --json --help" ;;
-        "aici bench ctrl") words="--rounds --steps --quick --model --json --help" ;;
-        "aici bench engine") words="--model --random --dtype --kernels --peer --batch --device --threads --prompt-tokens --num-tokens --rounds --limit --quick --profile --prefix --plot --json --help" ;;
-        "aici bench masks") words="--case --tokenizer --peer --rounds --limit --quick --plot --json --help" ;;
-        "aici bench quality") words="--model --dtype --num-tokens --threads --json --help" ;;
-        "aici bench rt") words="--sequences --tokenizer --rounds --quick --plot --json --help" ;;
-        "aici bench serve") words="--server --model --concurrency --rate --num-tokens --rounds --quick --plot --json --help" ;;
-        "aici grammar") words="check accepts convert list --help" ;;
-        "aici grammar check") words="--grammar-syntax --json --help" ;;
-        "aici grammar accepts") words="--grammar-syntax --json --help" ;;
-        "aici grammar convert") words="--to --grammar-syntax --help" ;;
-        "aici grammar list") words="--json --help" ;;
-        "aici schema") words="check accepts --help" ;;
-        "aici schema check") words="--whitespace --lenient --strict-schema --objects --property-order --json --help" ;;
-        "aici schema accepts") words="--whitespace --lenient --strict-schema --objects --property-order --json --help" ;;
-        "aici cluster") words="plan status token --help" ;;
-        "aici cluster plan") words="--node --driver --dtype --context --sequences --json --help" ;;
-        "aici cluster status") words="--server --watch --json --help" ;;
-        "aici cluster token") words="--token-file --json --help" ;;
-        "aici node") words="join status drain leave --help" ;;
-        "aici node join") words="--token-file --model --memory --threads --label --listen --name --discover --help" ;;
-        "aici node status") words="--name --json --help" ;;
-        "aici node drain") words="--name --back --help" ;;
-        "aici node leave") words="--name --now --help" ;;
+    COMPREPLY=()
+    case "$at $option" in
+            ('aici batch --alias' | 'aici batch --concurrency' | 'aici batch --server' | 'aici batch --threads' | 'aici bench cluster --batch' | 'aici bench cluster --nodes' | 'aici bench cluster --num-tokens' | 'aici bench cluster --prompt-tokens' | 'aici bench cluster --rounds' | 'aici bench cluster --threads' | 'aici bench constraint --batch' | 'aici bench constraint --num-tokens' | 'aici bench constraint --rounds' | 'aici bench ctrl --rounds' | 'aici bench ctrl --steps' | 'aici bench engine --batch' | 'aici bench engine --kernels' | 'aici bench engine --limit' | 'aici bench engine --num-tokens' | 'aici bench engine --peer' | 'aici bench engine --prompt-tokens' | 'aici bench engine --random' | 'aici bench engine --rounds' | 'aici bench engine --threads' | 'aici bench masks --case' | 'aici bench masks --limit' | 'aici bench masks --peer' | 'aici bench masks --rounds' | 'aici bench quality --num-tokens' | 'aici bench quality --threads' | 'aici bench rt --rounds' | 'aici bench rt --sequences' | 'aici bench serve --concurrency' | 'aici bench serve --model' | 'aici bench serve --num-tokens' | 'aici bench serve --rate' | 'aici bench serve --rounds' | 'aici bench serve --server' | 'aici chat --choice' | 'aici chat --logprobs' | 'aici chat --max-forks' | 'aici chat --max-tokens' | 'aici chat --regex' | 'aici chat --seed' | 'aici chat --server' | 'aici chat --stop' | 'aici chat --system' | 'aici chat --temperature' | 'aici chat --threads' | 'aici chat --top-k' | 'aici chat --top-p' | 'aici cluster plan --context' | 'aici cluster plan --driver' | 'aici cluster plan --node' | 'aici cluster plan --sequences' | 'aici cluster status --server' | 'aici ctrl list --server' | 'aici ctrl pull --server' | 'aici ctrl rm --server' | 'aici ctrl tag --server' | 'aici ctrl tags --server' | 'aici ctrl upload --server' | 'aici lmtp --model' | 'aici node drain --name' | 'aici node join --label' | 'aici node join --listen' | 'aici node join --memory' | 'aici node join --name' | 'aici node join --threads' | 'aici node leave --name' | 'aici node status --name' | 'aici run --choice' | 'aici run --logprobs' | 'aici run --max-forks' | 'aici run --max-tokens' | 'aici run --num-samples' | 'aici run --prompt' | 'aici run --regex' | 'aici run --seed' | 'aici run --server' | 'aici run --stop' | 'aici run --temperature' | 'aici run --threads' | 'aici run --top-k' | 'aici run --top-p' | 'aici run -p' | 'aici serve --alias' | 'aici serve --cluster-address' | 'aici serve --cors-origin' | 'aici serve --cuts' | 'aici serve --depth' | 'aici serve --drain-timeout' | 'aici serve --host' | 'aici serve --max-batch-tokens' | 'aici serve --max-body-mib' | 'aici serve --max-context' | 'aici serve --max-forks' | 'aici serve --max-num-seqs' | 'aici serve --max-queue' | 'aici serve --memory' | 'aici serve --memory-fraction' | 'aici serve --min-nodes' | 'aici serve --name' | 'aici serve --nodes' | 'aici serve --port' | 'aici serve --prefill-slowdown' | 'aici serve --replan-after' | 'aici serve --replay-timeout' | 'aici serve --request-timeout' | 'aici serve --responses-days' | 'aici serve --stages' | 'aici serve --threads' | 'aici stage --listen' | 'aici stage --memory' | 'aici stage --name' | 'aici stage --threads' | 'aici stage --tp') return ;;
+            ('aici batch --device' | 'aici chat --device' | 'aici run --device' | 'aici serve --device' | 'aici stage --device') COMPREPLY=($(compgen -W "auto cpu cuda" -- "$cur")); return ;;
+            ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') COMPREPLY=($(compgen -W "auto float32 bfloat16 int8 int4" -- "$cur")); return ;;
+            ('aici batch --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench rt --tokenizer' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici batch --output' | 'aici batch -o' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --plot' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --controllers' | 'aici serve --responses-file' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici bench engine --device') COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return ;;
+            ('aici chat --controller' | 'aici run --controller') COMPREPLY=($(compgen -W "choices declctrl grammar jsctrl json_schema pyctrl regex substring $(_aici_tags)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici chat --grammar' | 'aici run --grammar') COMPREPLY=($(compgen -W "arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici chat --grammar-syntax' | 'aici grammar accepts --grammar-syntax' | 'aici grammar check --grammar-syntax' | 'aici grammar convert --grammar-syntax' | 'aici grammar convert --to' | 'aici run --grammar-syntax') COMPREPLY=($(compgen -W "y lark gbnf" -- "$cur")); return ;;
+            ('aici chat --objects' | 'aici run --objects' | 'aici schema accepts --objects' | 'aici schema check --objects') COMPREPLY=($(compgen -W "closed open" -- "$cur")); return ;;
+            ('aici chat --property-order' | 'aici run --property-order' | 'aici schema accepts --property-order' | 'aici schema check --property-order') COMPREPLY=($(compgen -W "declared any" -- "$cur")); return ;;
+            ('aici chat --whitespace' | 'aici run --whitespace' | 'aici schema accepts --whitespace' | 'aici schema check --whitespace') COMPREPLY=($(compgen -W "compact none spaced flexible" -- "$cur")); return ;;
+            ('aici ctrl new --lang') COMPREPLY=($(compgen -W "cpp c zig rust assemblyscript" -- "$cur")); return ;;
+            ('aici ctrl pull --tag' | 'aici ctrl upload --tag') COMPREPLY=($(compgen -W "$(_aici_tags)" -- "$cur")); return ;;
+            ('aici serve --log-format') COMPREPLY=($(compgen -W "json text" -- "$cur")); return ;;
+            ('aici serve --log-level' | 'aici stage --log-level') COMPREPLY=($(compgen -W "DEBUG INFO WARNING ERROR" -- "$cur")); return ;;
     esac
-    COMPREPLY=($(compgen -W "$words" -- "${COMP_WORDS[COMP_CWORD]}"))
+    if [[ $cur != -* ]]; then
+        case "$at" in
+            ('aici batch' | 'aici ctrl build' | 'aici ctrl init-js' | 'aici ctrl init-py' | 'aici ctrl new' | 'aici ctrl test' | 'aici ctrl upload' | 'aici run' | 'aici schema accepts' | 'aici schema check') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici cluster plan' | 'aici models path' | 'aici models pull') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici ctrl pull' | 'aici ctrl rm') COMPREPLY=($(compgen -W "$(_aici_tags)" -- "$cur")); return ;;
+            ('aici ctrl tag') COMPREPLY=($(compgen -W "choices declctrl grammar jsctrl json_schema pyctrl regex substring $(_aici_tags)" -- "$cur")); return ;;
+            ('aici grammar accepts' | 'aici grammar check' | 'aici grammar convert') COMPREPLY=($(compgen -W "arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+        esac
+    fi
+    case "$at" in
+        "aici") words="
+            run
+            batch
+            chat
+            serve
+            stage
+            lmtp
+            rt
+            doctor
+            models
+            ctrl
+            bench
+            grammar
+            schema
+            cluster
+            node
+            --version
+            --debug
+            --help" ;;
+        "aici run") words="
+            --prompt
+            --regex
+            --grammar
+            --grammar-syntax
+            --json-schema
+            --structural-tag
+            --choice
+            --choices
+            --substring
+            --controller
+            --controller-arg
+            --whitespace
+            --lenient
+            --strict-schema
+            --objects
+            --property-order
+            --temperature
+            --top-k
+            --top-p
+            --seed
+            --max-tokens
+            --stop
+            --logprobs
+            --num-samples
+            --model
+            --server
+            --dtype
+            --device
+            --threads
+            --max-forks
+            --chat
+            --json
+            --log
+            --help" ;;
+        "aici batch") words="
+            --output
+            --model
+            --alias
+            --server
+            --concurrency
+            --dtype
+            --device
+            --threads
+            --help" ;;
+        "aici chat") words="
+            --model
+            --server
+            --dtype
+            --device
+            --threads
+            --max-forks
+            --system
+            --regex
+            --grammar
+            --grammar-syntax
+            --json-schema
+            --structural-tag
+            --choice
+            --choices
+            --substring
+            --controller
+            --controller-arg
+            --whitespace
+            --lenient
+            --strict-schema
+            --objects
+            --property-order
+            --temperature
+            --top-k
+            --top-p
+            --seed
+            --max-tokens
+            --stop
+            --logprobs
+            --history
+            --help" ;;
+        "aici serve") words="
+            --model
+            --host
+            --port
+            --name
+            --alias
+            --api-key-file
+            --controllers
+            --max-queue
+            --max-num-seqs
+            --max-forks
+            --max-batch-tokens
+            --prefill-slowdown
+            --max-context
+            --max-body-mib
+            --request-timeout
+            --drain-timeout
+            --responses-file
+            --responses-days
+            --memory-fraction
+            --prefix-cache
+            --dtype
+            --device
+            --threads
+            --stages
+            --cuts
+            --depth
+            --replay-timeout
+            --token-file
+            --cluster
+            --cluster-address
+            --announce
+            --nodes
+            --memory
+            --min-nodes
+            --replan-after
+            --cors-origin
+            --log-level
+            --log-format
+            --help" ;;
+        "aici stage") words="
+            --listen
+            --model
+            --token-file
+            --key-file
+            --memory
+            --threads
+            --device
+            --tp
+            --name
+            --insecure
+            --log-level
+            --help" ;;
+        "aici lmtp") words="
+            --model
+            --json
+            --help" ;;
+        "aici rt") words="
+            --help" ;;
+        "aici doctor") words="
+            --json
+            --help" ;;
+        "aici models") words="
+            pull
+            list
+            path
+            --help" ;;
+        "aici models pull") words="
+            --json
+            --help" ;;
+        "aici models list") words="
+            --json
+            --help" ;;
+        "aici models path") words="
+            --json
+            --help" ;;
+        "aici ctrl") words="
+            upload
+            pull
+            list
+            tag
+            tags
+            rm
+            new
+            init-js
+            init-py
+            build
+            test
+            schema
+            --help" ;;
+        "aici ctrl upload") words="
+            --tag
+            --server
+            --json
+            --help" ;;
+        "aici ctrl pull") words="
+            --out
+            --tag
+            --server
+            --json
+            --help" ;;
+        "aici ctrl list") words="
+            --server
+            --json
+            --help" ;;
+        "aici ctrl tag") words="
+            --server
+            --json
+            --help" ;;
+        "aici ctrl tags") words="
+            --server
+            --json
+            --help" ;;
+        "aici ctrl rm") words="
+            --force
+            --server
+            --json
+            --help" ;;
+        "aici ctrl new") words="
+            --lang
+            --dir
+            --json
+            --help" ;;
+        "aici ctrl init-js") words="
+            --force
+            --json
+            --help" ;;
+        "aici ctrl init-py") words="
+            --force
+            --json
+            --help" ;;
+        "aici ctrl build") words="
+            --out
+            --json
+            --help" ;;
+        "aici ctrl test") words="
+            --tokenizer
+            --json
+            --help" ;;
+        "aici ctrl schema") words="
+            --help" ;;
+        "aici bench") words="
+            cluster
+            constraint
+            ctrl
+            engine
+            masks
+            quality
+            rt
+            serve
+            --help" ;;
+        "aici bench cluster") words="
+            --nodes
+            --batch
+            --model
+            --dtype
+            --threads
+            --pin
+            --prompt-tokens
+            --num-tokens
+            --rounds
+            --links
+            --recovery
+            --quick
+            --plot
+            --json
+            --help" ;;
+        "aici bench constraint") words="
+            --batch
+            --num-tokens
+            --rounds
+            --quick
+            --model
+            --plot
+            --json
+            --help" ;;
+        "aici bench ctrl") words="
+            --rounds
+            --steps
+            --quick
+            --model
+            --json
+            --help" ;;
+        "aici bench engine") words="
+            --model
+            --random
+            --dtype
+            --kernels
+            --peer
+            --batch
+            --device
+            --threads
+            --prompt-tokens
+            --num-tokens
+            --rounds
+            --limit
+            --quick
+            --profile
+            --prefix
+            --plot
+            --json
+            --help" ;;
+        "aici bench masks") words="
+            --case
+            --tokenizer
+            --peer
+            --rounds
+            --limit
+            --quick
+            --plot
+            --json
+            --help" ;;
+        "aici bench quality") words="
+            --model
+            --dtype
+            --num-tokens
+            --threads
+            --json
+            --help" ;;
+        "aici bench rt") words="
+            --sequences
+            --tokenizer
+            --rounds
+            --quick
+            --plot
+            --json
+            --help" ;;
+        "aici bench serve") words="
+            --server
+            --model
+            --concurrency
+            --rate
+            --num-tokens
+            --rounds
+            --quick
+            --plot
+            --json
+            --help" ;;
+        "aici grammar") words="
+            check
+            accepts
+            convert
+            list
+            --help" ;;
+        "aici grammar check") words="
+            --grammar-syntax
+            --json
+            --help" ;;
+        "aici grammar accepts") words="
+            --grammar-syntax
+            --json
+            --help" ;;
+        "aici grammar convert") words="
+            --to
+            --grammar-syntax
+            --help" ;;
+        "aici grammar list") words="
+            --json
+            --help" ;;
+        "aici schema") words="
+            check
+            accepts
+            --help" ;;
+        "aici schema check") words="
+            --whitespace
+            --lenient
+            --strict-schema
+            --objects
+            --property-order
+            --json
+            --help" ;;
+        "aici schema accepts") words="
+            --whitespace
+            --lenient
+            --strict-schema
+            --objects
+            --property-order
+            --json
+            --help" ;;
+        "aici cluster") words="
+            plan
+            status
+            token
+            --help" ;;
+        "aici cluster plan") words="
+            --node
+            --driver
+            --dtype
+            --context
+            --sequences
+            --json
+            --help" ;;
+        "aici cluster status") words="
+            --server
+            --watch
+            --json
+            --help" ;;
+        "aici cluster token") words="
+            --token-file
+            --json
+            --help" ;;
+        "aici node") words="
+            join
+            status
+            drain
+            leave
+            --help" ;;
+        "aici node join") words="
+            --token-file
+            --model
+            --memory
+            --threads
+            --label
+            --listen
+            --name
+            --discover
+            --help" ;;
+        "aici node status") words="
+            --name
+            --json
+            --help" ;;
+        "aici node drain") words="
+            --name
+            --back
+            --help" ;;
+        "aici node leave") words="
+            --name
+            --now
+            --help" ;;
+    esac
+    COMPREPLY=($(compgen -W "$words" -- "$cur"))
 }
-complete -o default -F _aici aici
+complete -o filenames -o bashdefault -o default -F _aici aici

@@ -1,4 +1,4 @@
-"""The parts that all commands share: help, version, errors, exit codes, completions."""
+"""The parts that all commands share: help, version, errors, exit codes."""
 
 import json
 import os
@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from aici_cli.completions import SHELLS, command_tree
 from aici_controllers.catalog import SHIPPED, guest_names
 from tests.support.cli import AICI, aici
 
@@ -44,6 +43,23 @@ def test_wrong_use_is_exit_2_with_one_error_and_no_traceback(args: list[str], sa
     assert done.stderr.startswith("error: ")
     assert said in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("args", "hint"),
+    [
+        (["serve", "smollm2"], "aici serve --model MODEL"),
+        (["run", "smollm2", "a prompt"], "aici run --model MODEL"),
+        (["run", "two", "words"], "in quotes"),
+        (["run", "--model"], "`aici models list`"),
+        (["chat", "--model"], "`aici models list`"),
+        (["doctor", "x"], "see `aici doctor --help`"),
+    ],
+)
+def test_a_hint_names_the_option_of_the_model(args: list[str], hint: str) -> None:
+    done = aici(*args)
+    assert done.returncode == 2
+    assert hint in done.stderr
 
 
 def test_an_unknown_model_names_what_was_tried(tmp_path: Path) -> None:
@@ -87,23 +103,6 @@ def test_doctor_says_that_the_cache_cannot_be_written_and_which_kernels_there_ar
     assert "broken  cache: /dev/null/here cannot be written" in done.stdout
     assert "AICI_CACHE_DIR" in done.stdout
     assert "native kernels: AICI_NATIVE is 'avx1024'" in done.stdout or "no kernels exist for" in done.stdout
-
-
-@pytest.mark.parametrize("shell", SHELLS)
-def test_completions_are_those_of_the_tree(shell: str) -> None:
-    committed = (ROOT / "completions" / f"aici.{shell}").read_text()
-    assert committed == SHELLS[shell](command_tree()), "run `make generated`"
-
-
-@pytest.mark.parametrize(
-    ("line", "offered"),
-    [("aici mo", {"models"}), ("aici models p", {"pull", "path"}), ("aici run --reg", {"--regex"})],
-)
-def test_bash_completes(line: str, offered: set[str]) -> None:
-    words = f"COMP_WORDS=({line}); COMP_CWORD={line.count(' ')}"
-    script = f'source {ROOT}/completions/aici.bash; {words}; _aici; echo "${{COMPREPLY[@]}}"'
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, check=True)
-    assert set(done.stdout.split()) == offered
 
 
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:

@@ -48,4 +48,10 @@ def test_a_missing_script_is_no_prompt() -> None:
 def test_a_folder_is_no_prompt(is_free: bool, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="is a folder") as error:
         script_from(str(tmp_path), None, is_free=is_free)
-    assert f"--prompt {tmp_path}" in error.value.hint_for("cli")
+    hint = error.value.hint_for("cli")
+    assert f"--prompt {tmp_path}" in hint
+    assert "--model" not in hint
+    (tmp_path / "config.json").touch()
+    with pytest.raises(UsageError, match="is a folder") as error:
+        script_from(str(tmp_path), None, is_free=is_free)
+    assert f"aici run --model {tmp_path}" in error.value.hint_for("cli")

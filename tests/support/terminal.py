@@ -6,6 +6,7 @@ import pty
 import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 CTRL_C, CTRL_D = b"\x03", b"\x04"
 _PATIENCE_S = 100
@@ -43,10 +44,13 @@ class Terminal:
 
 
 @contextlib.contextmanager
-def at_terminal(command: Sequence[str], env: Mapping[str, str] | None = None) -> Iterator[Terminal]:
+def at_terminal(
+    command: Sequence[str], env: Mapping[str, str] | None = None, cwd: Path | None = None
+) -> Iterator[Terminal]:
     """Run a command at a terminal. A failed test ends the command; otherwise `Terminal.wait` does."""
     pid, descriptor = pty.fork()
     if pid == 0:
+        os.chdir(cwd or ".")
         os.execve(command[0], list(command), os.environ | {"TERM": "xterm"} | (env or {}))
     try:
         yield Terminal(pid, descriptor)
