@@ -107,12 +107,12 @@ def test_doctor_says_that_the_cache_cannot_be_written_and_which_kernels_there_ar
 
 def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     """Like after `pip install aici` alone: the test hides the engine's packages from the process."""
-    hide = "import sys; sys.modules['torch'] = None; sys.argv[0] = 'aici'; from aici_cli.main import main; main()"
+    hide = "import sys; sys.modules['numpy'] = None; sys.argv[0] = 'aici'; from aici_cli.main import main; main()"
     done = subprocess.run(
         [sys.executable, "-c", hide, "run", "x"], capture_output=True, text=True, stdin=subprocess.DEVNULL
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: torch is not installed")
+    assert done.stderr.startswith("error: numpy is not installed")
     assert "aici[engine]" in done.stderr
 
 
