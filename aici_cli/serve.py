@@ -69,6 +69,18 @@ def serve(
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds for running requests to end at shutdown.")
     ] = 30.0,
+    tool_syntax: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="How the model writes tool calls: auto (as its chat template), generic, hermes, ..."
+        ),
+    ] = "auto",
+    reasoning_parser: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME", help="Tags around the model's thoughts: auto (as its chat template), none, qwen3, ..."
+        ),
+    ] = "auto",
     responses_file: Annotated[
         Path | None,
         typer.Option(help="A file that keeps responses of /v1/responses (default: responses.db in the cache folder)."),
@@ -127,6 +139,7 @@ def serve(
     ] = None,
 ) -> None:
     """Serve models: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."""
+    from aici_engine.chat.settings import ChatSettings
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
     from aici_engine.server.config import KeptResponsesLimits, ModelConfig, RequestLimits, ServerConfig
@@ -148,6 +161,7 @@ def serve(
     _check_needs("--cluster, --nodes or --stages", is_divided, {flag: idle[flag] is not None for flag in idle})
     driver_bytes = stage_memory(memory)
     join_address = _join_address(cluster_address) if cluster else None
+    chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
 
@@ -185,6 +199,7 @@ def serve(
         api_key_file=api_key_file,
         max_queue=max_queue,
         max_forks=max_forks,
+        chat=chat_settings,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         responses_file=responses_file or _default_responses_file(),
         responses_limits=KeptResponsesLimits(ttl_s=responses_days * 86400),

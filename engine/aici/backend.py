@@ -59,7 +59,8 @@ class ChatCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChatOutcome:
-    """The end of a turn. `calls`: id, name and the JSON text of the arguments. `warnings`: about the tools' schemas."""
+    """The end of a turn. `calls`: id, name and the JSON text of the arguments. `warnings`: about the tools' schemas.
+    `reasoning`: what the model thought before its answer."""
 
     text: str
     calls: tuple[tuple[str, str, str], ...]
@@ -67,6 +68,7 @@ class ChatOutcome:
     prompt_tokens: int
     output_tokens: int
     warnings: tuple[str, ...] = ()
+    reasoning: str = ""
 
 
 @lru_cache(maxsize=8)

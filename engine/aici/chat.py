@@ -23,7 +23,8 @@ class ChatResult(Generic[T_co]):
 
     `text` comes before the calls, and may be empty. `finish_reason` is `tool_calls` if the model called tools, `length`
     if the answer was cut off, else `stop`. `prompt_tokens` and `output_tokens` are counts. `warnings` say which parts
-    of the constraint, or of the tools' schemas, are not enforced.
+    of the constraint, or of the tools' schemas, are not enforced. `reasoning`: what a model with think tags thought
+    before its answer.
 
     >>> answer = llm.chat([{"role": "user", "content": "Say hello."}], max_tokens=5)
     >>> answer.message["role"], answer.tool_calls
@@ -37,6 +38,7 @@ class ChatResult(Generic[T_co]):
     output_tokens: int
     constraint: Constraint[T_co] = field(repr=False)
     warnings: tuple[str, ...] = ()
+    reasoning: str = ""
 
     @property
     def message(self) -> dict[str, Any]:
@@ -46,6 +48,8 @@ class ChatResult(Generic[T_co]):
         'assistant'
         """
         message: dict[str, Any] = {"role": "assistant", "content": self.text}
+        if self.reasoning:
+            message["reasoning_content"] = self.reasoning
         if self.tool_calls:
             message["tool_calls"] = [
                 {
@@ -127,4 +131,5 @@ def _result(outcome: ChatOutcome, tools: Mapping[str, FunctionTool], constraint:
         output_tokens=outcome.output_tokens,
         constraint=constraint,
         warnings=constraint.warnings or outcome.warnings,
+        reasoning=outcome.reasoning,
     )

@@ -13,7 +13,9 @@ from aici.errors import AiciError, UsageError
 from aici.stream import Stream
 from aici.tools import FunctionTool
 from aici_engine.chat.messages import PromptMessage, conversation_text
+from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
+from aici_engine.chat.thinking import thinking_of_prompt
 from aici_engine.chat.tools import CallArguments, CallStart, PastCall, Tool, warnings_about_tools
 from aici_engine.chat.turn import (
     ChatTurn,
@@ -22,12 +24,14 @@ from aici_engine.chat.turn import (
     Removed,
     Scores,
     Text,
+    Thought,
     ToolChoice,
     TurnEnd,
+    arguments_constraints,
     callable_tools,
     calls_constraint,
-    run_chat_turn,
 )
+from aici_engine.chat.turn_runner import run_chat_turn
 from aici_engine.events import BacktrackEvent, FinishEvent, FinishReason, TokenEvent
 from aici_engine.sampling_params import SamplingParams
 
@@ -42,6 +46,8 @@ class Tokenizing(Protocol):
 
     def encode(self, text: str, *, add_special_tokens: bool = True) -> list[int]: ...
 
+    def special_token(self, name: str) -> int | None: ...
+
 
 def run_chat(
     backend: Backend, vocabulary: Tokenizing, template: ChatTemplate, max_len: int, call: ChatCall, cancel: Cancel
@@ -55,9 +61,12 @@ def run_chat(
     async def json_schema(schema: str) -> Constraint[Any]:
         return constraints.json_schema(schema, **call.schema_options)
 
-    calls = _finish_now(calls_constraint(json_schema, callable_ones))
+    settings = ChatSettings()
+    syntax, tags = settings.syntax_of(template), settings.tags_of(template)
+    calls = _finish_now(calls_constraint(json_schema, callable_ones, syntax))
+    arguments = _finish_now(arguments_constraints(json_schema, callable_ones)) if syntax.header else {}
     shown = tools if choice != "none" else []
-    text = conversation_text(template, vocabulary.plain, prompt_messages(call.messages), shown)
+    text = conversation_text(template, vocabulary.plain, prompt_messages(call.messages), shown, syntax=syntax)
     request = ChatTurn(
         prompt=vocabulary.encode(text, add_special_tokens=False),
         sampling=call.sampling,
@@ -65,7 +74,10 @@ def run_chat(
         tools=tools,
         tool_choice=choice,
         parallel=call.parallel,
+        syntax=syntax,
         calls=calls,
+        arguments=arguments,
+        thinking=None if tags is None else thinking_of_prompt(tags, text, None),
     )
     outcome = _finish_now(_collect(model, request))
     return replace(outcome, warnings=warnings_about_tools(callable_ones, calls.warnings if calls else ()))
@@ -73,9 +85,12 @@ def run_chat(
 
 async def _collect(model: "_LocalModel", request: ChatTurn[Constraint[Any]]) -> ChatOutcome:
     calls: list[tuple[str, str, str]] = []
+    reasoning = ""
     async with contextlib.aclosing(run_chat_turn(model, request)) as deltas:
         async for delta in deltas:
             match delta:
+                case Thought(text):
+                    reasoning += text
                 case CallStart(call_id, name):
                     calls.append((call_id, name, ""))
                 case CallArguments(text):
@@ -88,6 +103,7 @@ async def _collect(model: "_LocalModel", request: ChatTurn[Constraint[Any]]) -> 
                         finish_reason="stop" if reason == "end" else reason,
                         prompt_tokens=usage.prompt,
                         output_tokens=usage.output,
+                        reasoning=reasoning,
                     )
     raise AssertionError("a turn ended without its last delta")
 
@@ -103,6 +119,9 @@ class _LocalModel:
 
     def encode(self, text: str) -> list[int]:
         return self._vocabulary.encode(text, add_special_tokens=False)
+
+    def special_token(self, name: str) -> int | None:
+        return self._vocabulary.special_token(name)
 
     async def regex(self, pattern: str) -> Constraint[Any]:
         return constraints.regex(pattern)
@@ -122,10 +141,12 @@ class _LocalGeneration:
     def __init__(self, stream: Stream[str]) -> None:
         self._stream = stream
         self._tail = ""
+        self._last_token: int | None = None
 
     async def __aiter__(self) -> AsyncIterator[Text | Removed | Scores]:
         for event in self._stream:
             if isinstance(event, TokenEvent):
+                self._last_token = event.token.token_id
                 yield Text(event.text, event.token)
             elif isinstance(event, BacktrackEvent):
                 yield Removed(event.num_tokens)
@@ -144,6 +165,7 @@ class _LocalGeneration:
             sampled=result.usage.sampled_tokens,
             forced=result.usage.ff_tokens,
             cached=result.usage.cached_tokens,
+            last_token=self._last_token,
         )
 
 

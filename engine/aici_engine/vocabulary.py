@@ -71,6 +71,11 @@ class ModelVocabulary:
         """Return the token as the tokenizer writes it: for a special token, its name."""
         return self._tokenizer.id_to_token(token) or ""
 
+    def special_token(self, name: str) -> int | None:
+        """Return the special token called `name`; None if a text like `name` consists of ordinary tokens."""
+        token = self._tokenizer.token_to_id(name)
+        return token if token is not None and not self.bytes_of(token) else None
+
     def bytes_of(self, token: int) -> bytes:
         return self.token_bytes[token] if 0 <= token < len(self.token_bytes) else b""
 

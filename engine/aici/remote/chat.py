@@ -36,4 +36,5 @@ def run_chat(server: Server, model: str | None, call: ChatCall, cancel: Cancel) 
             prompt_tokens=usage["prompt_tokens"],
             output_tokens=usage["completion_tokens"],
             warnings=tuple(told.get("warnings", ())),
+            reasoning=message.get("reasoning_content", ""),
         )

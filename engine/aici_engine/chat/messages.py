@@ -1,9 +1,11 @@
 """Renders a conversation and its tools as the text of a prompt.
 
-If the model's chat template supports tools, the template gets the tools in the usual shape (OpenAI's). If not, the
-system message describes the tools, the assistant's text contains the calls, and user messages contain the results.
+If the model's chat template shows tools and calls in the wanted syntax, the template gets them in the usual shape
+(OpenAI's). If not, the system message describes the tools and the syntax, the assistant's text contains the calls, and
+user messages contain the results.
 """
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +13,9 @@ from typing import Any, Literal
 
 from aici_base.errors import UsageError
 from aici_engine.chat.template import ChatTemplate
-from aici_engine.chat.tools import CLOSE, OPEN, PastCall, Tool, written
+from aici_engine.chat.tool_detection import TemplateTools
+from aici_engine.chat.tool_syntax import GENERIC, ToolSyntax
+from aici_engine.chat.tools import PastCall, Tool, compact_json
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,10 +54,12 @@ def conversation_text(
     *,
     add_generation_prompt: bool = True,
     options: Mapping[str, Any] | None = None,
+    syntax: ToolSyntax = GENERIC,
 ) -> str:
     """Return the text of a conversation up to where the assistant's answer begins.
 
     Without `add_generation_prompt`, the text ends with the last message. `options`: further variables of the template.
+    `syntax`: how the calls of the answer are written.
 
     `plain` marks names of special tokens in messages as text. Raises UsageError if there are no messages, or if the
     template refuses the messages.
@@ -62,12 +68,12 @@ def conversation_text(
         raise UsageError("there are no messages", hint="give at least one")
     marked = [_marked(message, plain) for message in messages]
     variables = {"add_generation_prompt": add_generation_prompt, "options": plain_messages(plain, options or {})}
-    if template.takes_tools:
-        names = _names_of_calls(marked)
-        shaped = [_known(message, names) for message in marked]
+    names = _names_of_calls(marked)
+    known = template.tools
+    if known is not None and known.syntax.name == syntax.name:
+        shaped = [_known(message, names, known) for message in marked]
         return template.render(shaped, tools=[_wrapped(tool) for tool in tools] or None, **variables)
-    _names_of_calls(marked)
-    return template.render(_plain(marked, tools), **variables)
+    return template.render(_plain(marked, tools, syntax), **variables)
 
 
 def _marked(message: PromptMessage, plain: Callable[[str], str]) -> PromptMessage:
@@ -88,16 +94,29 @@ def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
     return names
 
 
-def _known(message: PromptMessage, names: Mapping[str, str]) -> dict[str, Any]:
+def _known(message: PromptMessage, names: Mapping[str, str], known: TemplateTools) -> dict[str, Any]:
     shaped: dict[str, Any] = {"role": message.role, "content": message.content, **_annotations(message)}
+    id_len = known.syntax.id_len
     if message.calls:
         shaped["tool_calls"] = [
-            {"id": call.call_id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+            {"id": _fitting_id(call.call_id, id_len), "type": "function", "function": _function(call, known)}
             for call in message.calls
         ]
     if message.role == "tool":
-        shaped |= {"tool_call_id": message.call_id, "name": names[message.call_id]}
+        shaped |= {"tool_call_id": _fitting_id(message.call_id, id_len), "name": names[message.call_id]}
     return shaped
+
+
+def _function(call: PastCall, known: TemplateTools) -> dict[str, Any]:
+    arguments = compact_json(call.arguments) if known.has_text_arguments else call.arguments
+    return {"name": call.name, "arguments": arguments}
+
+
+def _fitting_id(call_id: str, id_len: int | None) -> str:
+    """Return the id of a call for a template that takes ids of one length only: another id becomes its digest."""
+    if id_len is None or (len(call_id) == id_len and call_id.isascii() and call_id.isalnum()):
+        return call_id
+    return hashlib.sha256(call_id.encode()).hexdigest()[:id_len]
 
 
 def _annotations(message: PromptMessage) -> dict[str, str]:
@@ -114,14 +133,14 @@ def _described(tool: Tool) -> dict[str, Any]:
     return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
 
 
-def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dict[str, str]]:
+def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool], syntax: ToolSyntax) -> list[dict[str, str]]:
     shaped: list[dict[str, str]] = []
     after_result = False
     for message in messages:
         role, text = message.role, message.content
         if role == "tool":
             role, text = "user", f"<tool_response>\n{text}\n</tool_response>"
-        text = "\n".join([text] * bool(text) + [written(call) for call in message.calls])
+        text = "\n".join([text] * bool(text) + [syntax.written(message.calls)] * bool(message.calls))
         if after_result and role == "user":
             # Many templates require alternating user and assistant messages.
             shaped[-1]["content"] += f"\n{text}"
@@ -132,16 +151,26 @@ def _plain(messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[dic
         if shaped[0]["role"] != "system":
             shaped.insert(0, {"role": "system", "content": ""})
         system = shaped[0]
-        system["content"] = f"{system['content']}\n\n{_taught(tools)}".lstrip("\n")
+        system["content"] = f"{system['content']}\n\n{_taught(tools, syntax)}".lstrip("\n")
     return shaped
 
 
-def _taught(tools: Sequence[Tool]) -> str:
+def _taught(tools: Sequence[Tool], syntax: ToolSyntax) -> str:
     described = "\n".join(json.dumps(_described(tool), ensure_ascii=False) for tool in tools)
     return f"""\
 You can call tools. These are their names, what they do, and the JSON Schemas of their arguments:
 {described}
 
-To call a tool, write its name and its arguments as JSON between two marks, and nothing after that:
-{OPEN}{{"name":"...","arguments":{{...}}}}{CLOSE}
+To call a tool, write its name and its arguments as JSON {_form(syntax)}, and nothing after that:
+{syntax.opening}{_example(syntax)}{syntax.closing}
 What it returns comes back between <tool_response> and </tool_response>. Call a tool only if it helps."""
+
+
+def _form(syntax: ToolSyntax) -> str:
+    return "between two marks" if syntax.opening and syntax.closing else "in this form"
+
+
+def _example(syntax: ToolSyntax) -> str:
+    if syntax.header is None:
+        return f'{{"name":"...","{syntax.key}":{{...}}}}'
+    return syntax.head("...", "0" * (syntax.id_len or 1)) + "{...}" + syntax.tail

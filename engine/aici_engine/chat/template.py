@@ -7,21 +7,19 @@ settings). Templates come with the weights, from any source, so Jinja's sandbox 
 import json
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NoReturn
 
 from aici_base.errors import UsageError
 from aici_base.ids import TokenId
 from aici_base.tokenizer.tokens import tokenizer_file
+from aici_engine.chat.tool_detection import TemplateTools, template_tools
 from aici_engine.model_files import read_settings, read_tokenizer
 
 
 class ChatTemplate:
-    """A chat template, the text `source`. `takes_tools`: the template tells the model of tools, and of calls in
-    `<tool_call>` form.
-
-    Raises UsageError for a template with errors.
-    """
+    """A chat template, the text `source`. Raises UsageError for a template with errors."""
 
     def __init__(self, source: str, special_tokens: Mapping[str, str], *, name: str) -> None:
         from jinja2 import TemplateError
@@ -40,7 +38,11 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except TemplateError as error:
             raise UsageError(f"the chat template of {name} cannot be read: {error}") from error
-        self.takes_tools = "tools" in source and "<tool_call>" in source
+
+    @cached_property
+    def tools(self) -> TemplateTools | None:
+        """How the template shows tools and calls; None if it shows none, or calls in an unknown syntax."""
+        return template_tools(self.render) if "tools" in self.source else None
 
     def with_source(self, source: str, name: str) -> "ChatTemplate":
         """Return another template with the same special tokens. Raises UsageError for a template with errors."""

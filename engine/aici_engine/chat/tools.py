@@ -1,16 +1,17 @@
-"""Tools and tool calls. In the model's text a call is JSON between `<tool_call>` marks, as most templates teach."""
+"""Tools and tool calls. `tool_syntax` says how a model writes a call as text."""
 
 import json
 import re
+import secrets
+import string
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-MARK = "<tool_call>"
-_ARGUMENTS = re.compile(r"#(?:/anyOf/(\d+))?/properties/arguments(?=[/:])")
+_ARGUMENTS = re.compile(r"#(?:/anyOf/(\d+))?/properties/(?:arguments|parameters)(?=[/:])")
 """The JSON pointer of the parameters of a tool in `calls_schema`."""
-OPEN, CLOSE = f"{MARK}\n", "\n</tool_call>"
+_ID_CHARS = string.ascii_letters + string.digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,29 +47,23 @@ class CallArguments:
     text: str
 
 
-def written(call: PastCall) -> str:
-    return f"{OPEN}{_json({'name': call.name, 'arguments': call.arguments})}{CLOSE}"
-
-
-def new_call_id() -> str:
+def new_call_id(num_chars: int | None = None) -> str:
+    """Return a new id. `num_chars`: letters and digits of an id of fixed length."""
+    if num_chars is not None:
+        return "".join(secrets.choice(_ID_CHARS) for _ in range(num_chars))
     return f"call_{uuid.uuid4().hex[:24]}"
 
 
-def call_head(name: str) -> str:
-    """Return the text of a call up to the arguments."""
-    return f'{{"name": {_json(name)}, "arguments": '
-
-
-def calls_schema(tools: Sequence[Tool]) -> str:
-    """Return the JSON Schema of one call of any of the tools.
+def calls_schema(tools: Sequence[Tool], key: str = "arguments") -> str:
+    """Return the JSON Schema of one call of any of the tools. `key`: the member with the arguments.
 
     A tool's schema gets an `$id`, so that `#` in a tool's schema refers to that schema and not to the whole document.
     """
 
     def call(number: int, tool: Tool) -> dict[str, Any]:
         arguments = {"$id": f"tool:{number}", "type": "object", **tool.parameters}
-        properties = {"name": {"const": tool.name}, "arguments": arguments}
-        required = ["name", "arguments"]
+        properties = {"name": {"const": tool.name}, key: arguments}
+        required = ["name", key]
         return {
             "type": "object",
             "properties": properties,
@@ -78,7 +73,7 @@ def calls_schema(tools: Sequence[Tool]) -> str:
         }
 
     calls = [call(number, tool) for number, tool in enumerate(tools)]
-    return _json({"anyOf": calls} if len(calls) > 1 else calls[0])
+    return compact_json({"anyOf": calls} if len(calls) > 1 else calls[0])
 
 
 def warnings_about_tools(tools: Sequence[Tool], warnings: Sequence[str]) -> tuple[str, ...]:
@@ -94,41 +89,5 @@ def warnings_about_tools(tools: Sequence[Tool], warnings: Sequence[str]) -> tupl
     return tuple(map(about_tool, warnings))
 
 
-class CallReader:
-    """Parses a call's JSON while the text arrives. The schema puts the tool's name first.
-
-    `text`: the text so far. `started`: the name of the called tool is known.
-    """
-
-    def __init__(self, tools: Sequence[Tool]) -> None:
-        self._heads = {tool.name: _head(tool.name) for tool in tools}
-        self.started = False
-        self._held = ""
-        self.text = ""
-
-    def read(self, text: str) -> list[CallStart | CallArguments]:
-        self.text += text
-        self._held += text
-        deltas: list[CallStart | CallArguments] = []
-        if not self.started:
-            heads = ((name, head.match(self._held)) for name, head in self._heads.items())
-            name, head = next((found for found in heads if found[1]), ("", None))
-            if head is None:
-                return []
-            self.started = True
-            self._held = self._held[head.end() :]
-            deltas.append(CallStart(new_call_id(), name))
-        # The last brace closes the call, not the arguments. Hold back the last character, because it may be that brace.
-        self._held, ready = self._held[-1:], self._held[:-1]
-        if ready:
-            deltas.append(CallArguments(ready))
-        return deltas
-
-
-def _head(name: str) -> re.Pattern[str]:
-    """Return a regex for a call's text up to the arguments. The model may write spaces where JSON allows spaces."""
-    return re.compile(rf'\{{\s*"name"\s*:\s*{re.escape(_json(name))}\s*,\s*"arguments"\s*:\s*(?=\{{)')
-
-
-def _json(value: object) -> str:
+def compact_json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from aici_base.errors import UsageError
+from aici_engine.chat.settings import ChatSettings
 from aici_engine.config import EngineConfig
 
 LogFormat: TypeAlias = Literal["json", "text"]
@@ -77,6 +78,7 @@ class ServerConfig:
     max_queue: int = 256
     max_forks: int = 16
     limits: RequestLimits = field(default_factory=RequestLimits)
+    chat: ChatSettings = field(default_factory=ChatSettings)
     responses_file: Path | None = None
     responses_limits: KeptResponsesLimits = field(default_factory=KeptResponsesLimits)
     drain_timeout_s: float = 30.0

@@ -32,6 +32,7 @@ def make_models(config: ServerConfig) -> Models:
                 admission=own,
                 limits=config.limits,
                 store=store,
+                chat_settings=config.chat,
                 metrics=metrics,
                 constraints=constraints,
             )

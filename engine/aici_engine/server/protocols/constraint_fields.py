@@ -10,7 +10,7 @@ from aici_base.errors import UsageError
 from aici_controllers.constraints import SPACED
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
-from aici_engine.chat.tools import MARK
+from aici_engine.chat.tool_syntax import ToolSyntax
 from aici_engine.chat.turn import ToolChoice
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.schema_fields import SchemaFields
@@ -137,9 +137,13 @@ class AnswerConstraint(NamedTuple):
 
 
 async def answer_constraint(
-    service: ChecksConstraints, principal: Principal, fields: ConstraintFields, choice: ToolChoice
+    service: ChecksConstraints,
+    principal: Principal,
+    fields: ConstraintFields,
+    choice: ToolChoice,
+    syntax: ToolSyntax,
 ) -> AnswerConstraint:
-    """Return the constraint of a request as fields of a TurnRequest.
+    """Return the constraint of a request as fields of a TurnRequest. `syntax`: how calls are written.
 
     Where the model may call a tool, only a JSON Schema is possible: the answer is a document, or calls. Where the model
     must call a tool, there is no text, and the schema is checked only. Raises UsageError for any other constraint.
@@ -154,5 +158,5 @@ async def answer_constraint(
         hint = f"leave out {name} or tools, or set tool_choice to none"
         raise UsageError(f"{name} and tools together", hint=hint, param=name)
     with about(name):
-        call = await service.constraints.json_schema_or(wanted.document, MARK, wanted.options)
+        call = await service.constraints.json_schema_or(wanted.document, syntax.mark, wanted.options)
     return AnswerConstraint(document=call if choice == "auto" else None)

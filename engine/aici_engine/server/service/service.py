@@ -8,6 +8,7 @@ from pathlib import Path
 
 from aici_base.errors import UnavailableError, UsageError
 from aici_controllers.store import Store
+from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import SamplingParams
 from aici_engine.prompt_check import check_prompt_len
@@ -53,6 +54,7 @@ class Service:
         store: Store | None = None,
         metrics: Metrics | None = None,
         constraints: Constraints | None = None,
+        chat_settings: ChatSettings | None = None,
     ) -> None:
         self.client = client
         self.name = name
@@ -61,6 +63,7 @@ class Service:
         self.metrics = metrics or Metrics()
         self.limits = limits or RequestLimits()
         self.store = store or Store()
+        self.chat_settings = chat_settings or ChatSettings()
         self.constraints = constraints or Constraints(self.store.fixed)
         self.vocabulary = ModelVocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)

@@ -4,23 +4,42 @@ import itertools
 from collections.abc import Iterator, Sequence
 
 from aici_base.errors import UsageError
+from aici_engine.chat.thinking import thinking_options
 from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.anthropic.schema import (
     CountRequest,
     MessageParam,
+    MessagesRequest,
     RedactedThinkingBlock,
     TextBlock,
     ThinkingBlock,
     ToolResultBlock,
     ToolUseBlock,
 )
-from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
+from aici_engine.server.protocols.chat.prompt import (
+    ChatFormat,
+    ChatPrompt,
+    PromptMessage,
+    Rendering,
+    chat_format,
+    chat_prompt,
+)
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
 from aici_engine.server.service.service import Service
 
 
-async def prompt_of(service: Service, body: CountRequest) -> list[int]:
-    """Return the prompt tokens of a request. If the last message is the assistant's, the answer continues that text."""
+async def format_of(service: Service, body: CountRequest) -> ChatFormat:
+    """Return the format of a request's conversation and answer."""
+    if isinstance(body, MessagesRequest):
+        has_constraint = bool(body.asked())
+    else:
+        has_constraint = bool(body.output_config and body.output_config.format)
+    has_document = has_constraint and choice_of(body) == "auto"
+    return await chat_format(service, has_document=has_document)
+
+
+async def prompt_of(service: Service, body: CountRequest, form: ChatFormat) -> ChatPrompt:
+    """Return the prompt of a request. If the last message is the assistant's, the answer continues that text."""
     said = [PromptMessage(role="system", content=_joined(body.system))] if body.system else []
     for number, message in enumerate(body.messages):
         said.extend(_said(message, f"messages.{number}"))
@@ -34,7 +53,10 @@ async def prompt_of(service: Service, body: CountRequest) -> list[int]:
             )
         answer = last.content
     tools = [] if choice_of(body) == "none" else tools_of(body)
-    return await chat_prompt(service, messages, tools, answer=answer)
+    thinking = body.thinking
+    rendering = Rendering() if thinking is None else Rendering(options=thinking_options(thinking.is_wanted))
+    budget = None if thinking is None else thinking.budget
+    return await chat_prompt(service, form, messages, tools, answer=answer, rendering=rendering, budget=budget)
 
 
 def tools_of(body: CountRequest) -> list[Tool]:

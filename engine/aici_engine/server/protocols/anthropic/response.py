@@ -13,10 +13,12 @@ from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.error_responses import anthropic_body
 from aici_engine.server.protocols.chat.collect import collect_turns
-from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd
+from aici_engine.server.protocols.chat.turn import Delta, Text, Thought, TurnEnd
 from aici_engine.server.protocols.warnings import warning_field
 
 Json: TypeAlias = dict[str, Any]
+_SIGNATURE = "aici"
+"""Clients want a signature. Nothing here signs thoughts: a thought that is sent back is taken as it is."""
 
 
 def opening(model: str, input_tokens: int) -> Json:
@@ -35,10 +37,12 @@ def opening(model: str, input_tokens: int) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageEnding:
-    """What the end of a response says beside the turn's own end: the token limit of the request, and warnings."""
+    """What a response says beside the turn: the token limit of the request, and warnings. `hides_thoughts`: thinking
+    blocks have no text."""
 
     max_tokens: int
     warnings: Sequence[str] = ()
+    hides_thoughts: bool = False
 
 
 async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: MessageEnding) -> Json:
@@ -48,7 +52,11 @@ async def whole(turn: AsyncGenerator[Delta, None], message: Json, ending: Messag
     """
     [answer] = await collect_turns([turn])
     assert answer.end is not None
-    content: list[Json] = [{"type": "text", "text": answer.text}] if answer.text else []
+    content: list[Json] = []
+    if answer.thought:
+        content.append(_thinking("" if ending.hides_thoughts else answer.thought) | {"signature": _SIGNATURE})
+    if answer.text:
+        content.append({"type": "text", "text": answer.text})
     for call in answer.calls:
         block = _tool_use(call.call_id, call.name)
         content.append(block | {"input": orjson.Fragment(call.arguments)})
@@ -74,11 +82,14 @@ async def streamed(
                     started = True
                 block, change = _parts(delta, kind)
                 if index >= 0 and (block is not None or isinstance(delta, TurnEnd)):
+                    if kind == "thinking":
+                        signed = {"type": "signature_delta", "signature": _SIGNATURE}
+                        yield _event({"type": "content_block_delta", "index": index, "delta": signed})
                     yield _event({"type": "content_block_stop", "index": index})
                 if block is not None:
                     index, kind = index + 1, block["type"]
                     yield _event({"type": "content_block_start", "index": index, "content_block": block})
-                if change is not None:
+                if change is not None and not (kind == "thinking" and ending.hides_thoughts):
                     yield _event({"type": "content_block_delta", "index": index, "delta": change})
                 if isinstance(delta, TurnEnd):
                     yield _event(_end(delta, ending))
@@ -99,6 +110,9 @@ def _parts(delta: Delta, kind: str) -> tuple[Json | None, Json | None]:
     Text continues an open text block. A tool call always begins a new block.
     """
     match delta:
+        case Thought(text) if text:
+            block = None if kind == "thinking" else _thinking("") | {"signature": ""}
+            return block, {"type": "thinking_delta", "thinking": text}
         case Text(text) if text:
             block = None if kind == "text" else {"type": "text", "text": ""}
             return block, {"type": "text_delta", "text": text}
@@ -107,6 +121,10 @@ def _parts(delta: Delta, kind: str) -> tuple[Json | None, Json | None]:
         case CallArguments(text):
             return None, {"type": "input_json_delta", "partial_json": text}
     return None, None
+
+
+def _thinking(text: str) -> Json:
+    return {"type": "thinking", "thinking": text}
 
 
 def _tool_use(call_id: str, name: str) -> Json:

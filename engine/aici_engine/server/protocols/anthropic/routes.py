@@ -13,10 +13,10 @@ from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
-from aici_engine.server.protocols.anthropic.conversation import choice_of, prompt_of, tools_of
+from aici_engine.server.protocols.anthropic.conversation import choice_of, format_of, prompt_of, tools_of
 from aici_engine.server.protocols.anthropic.response import MessageEnding, opening, streamed, whole
 from aici_engine.server.protocols.anthropic.schema import CountRequest, MessagesRequest
-from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, call_of_tools, run_turn
+from aici_engine.server.protocols.chat.turn import Delta, TurnRequest, constraints_of_tools, run_turn
 from aici_engine.server.protocols.constraint_fields import answer_constraint
 from aici_engine.server.protocols.warnings import warning_headers
 from aici_engine.server.service.admission import Principal
@@ -37,7 +37,8 @@ def router() -> APIRouter:
         if body.context_management is not None:
             message["context_management"] = {"applied_edits": []}
         headers = warning_headers(turn.warnings)
-        ending = MessageEnding(max_tokens=body.max_tokens, warnings=turn.warnings)
+        is_omitted = body.thinking is not None and body.thinking.display == "omitted"
+        ending = MessageEnding(max_tokens=body.max_tokens, warnings=turn.warnings, hides_thoughts=is_omitted)
         if body.stream:
             return await sse.respond(request, streamed(deltas, message, ending), headers)
         answer = await sse.unless_gone(request, whole(deltas, message, ending))
@@ -48,7 +49,8 @@ def router() -> APIRouter:
     async def count_tokens(body: CountRequest, use: UseModel) -> dict[str, int]:
         """Return the number of input tokens that `/v1/messages` would count for the same body."""
         service = await use(body.model)
-        return {"input_tokens": len(await prompt_of(service, body))}
+        prompt = await prompt_of(service, body, await format_of(service, body))
+        return {"input_tokens": len(prompt.tokens)}
 
     return routes
 
@@ -56,16 +58,22 @@ def router() -> APIRouter:
 async def _turn_request(service: Service, principal: Principal, body: MessagesRequest) -> TurnRequest:
     choice, tools = choice_of(body), tools_of(body)
     strict = any(tool.strict for tool in body.tools)
-    constraint = await answer_constraint(service, principal, body, choice)
+    form = await format_of(service, body)
+    constraint = await answer_constraint(service, principal, body, choice, form.syntax)
+    prompt = await prompt_of(service, body, form)
+    constraints = await constraints_of_tools(service, tools, choice, body.options(strict=strict), form.syntax)
     return TurnRequest(
-        prompt=await prompt_of(service, body),
+        prompt=prompt.tokens,
+        thinking=prompt.thinking,
         sampling=from_request(Api.ANTHROPIC, body),
         controller=constraint.controller,
         document=constraint.document,
         tools=tools,
         tool_choice=choice,
         parallel=not (body.tool_choice and body.tool_choice.disable_parallel_tool_use),
-        calls=await call_of_tools(service, tools, choice, body.options(strict=strict)),
+        syntax=form.syntax,
+        calls=constraints.calls,
+        arguments=constraints.arguments,
     )
 
 

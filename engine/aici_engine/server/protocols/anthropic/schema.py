@@ -171,11 +171,23 @@ class OutputConfig(_Body):
 
 
 class Thinking(_Body):
-    """Without effect: the budget is the most that a model may think, and nothing asks the served model to think."""
+    """Switches thinking on or off in chat templates that have a switch. A model without thoughts never thinks.
+
+    `disabled` forbids thoughts. `budget_tokens`: the most tokens of a thought, after which its end is forced.
+    `display`: with `omitted`, thinking blocks have no text; thoughts are never summarized.
+    """
 
     type: Literal["disabled", "enabled", "adaptive", "between_tools"]
     budget_tokens: Annotated[int, Field(ge=1)] | None = None
     display: Literal["summarized", "omitted"] | None = None
+
+    @property
+    def is_wanted(self) -> bool:
+        return self.type != "disabled"
+
+    @property
+    def budget(self) -> int | None:
+        return self.budget_tokens if self.is_wanted else 0
 
 
 class ContextManagement(_Body):

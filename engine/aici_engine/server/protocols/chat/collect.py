@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.link.wire import Score, TokenOut
-from aici_engine.server.protocols.chat.turn import Delta, Removed, Scores, Text, TurnEnd
+from aici_engine.server.protocols.chat.turn import Delta, Removed, Scores, Text, Thought, TurnEnd
 
 
 @dataclass(slots=True)
@@ -24,6 +24,7 @@ class CollectedTurn:
     """The sum of a turn's deltas. `tokens`: all tokens of the text, including tokens of a stop string and EOS."""
 
     text: str = ""
+    thought: str = ""
     tokens: list[TokenOut] = field(default_factory=list)
     scores: Sequence[Score] = ()
     calls: list[CollectedCall] = field(default_factory=list)
@@ -39,6 +40,8 @@ class CollectedTurn:
         match delta:
             case Text(token=TokenOut() as token):
                 self.tokens.append(token)
+            case Thought(text):
+                self.thought += text
             case Removed(num_tokens):
                 del self.tokens[max(0, len(self.tokens) - num_tokens) :]
             case Scores(scores):

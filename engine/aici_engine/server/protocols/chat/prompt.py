@@ -8,10 +8,12 @@ from typing import Any
 from aici_base.errors import UsageError
 from aici_engine.chat.messages import PromptMessage, conversation_text
 from aici_engine.chat.template import ChatTemplate
+from aici_engine.chat.thinking import Thinking, ThinkingTags, thinking_of_prompt
+from aici_engine.chat.tool_syntax import GENERIC, ToolSyntax
 from aici_engine.chat.tools import Tool
 from aici_engine.server.service.service import Service
 
-__all__ = ["PromptMessage", "Rendering", "chat_prompt"]
+__all__ = ["ChatFormat", "ChatPrompt", "PromptMessage", "Rendering", "chat_format", "chat_prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,15 +27,53 @@ class Rendering:
     keep_last: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatFormat:
+    """How the conversations of a request are written. `syntax`: of tool calls. `tags`: around thoughts, if any."""
+
+    template: ChatTemplate
+    syntax: ToolSyntax
+    tags: ThinkingTags | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChatPrompt:
+    """The tokens before an answer, and the thought that the answer may begin with."""
+
+    tokens: list[int]
+    thinking: Thinking | None
+
+
+async def chat_format(service: Service, source: str | None = None, *, has_document: bool = False) -> ChatFormat:
+    """Return the format of the model's template, or of the template `source`.
+
+    `has_document`: the answer is a JSON document or calls. Such an answer tells a call by a mark in ordinary text; for
+    a syntax without such a mark, the generic syntax takes its place.
+    """
+    settings = service.chat_settings
+
+    def found() -> ChatFormat:
+        template = _template(service, source)
+        syntax = settings.syntax_of(template)
+        if has_document and (syntax.is_whole_answer or service.vocabulary.special_token(syntax.mark) is not None):
+            syntax = GENERIC
+        return ChatFormat(template=template, syntax=syntax, tags=settings.tags_of(template))
+
+    # A template of the request's own may take long.
+    return found() if source is None else await asyncio.to_thread(found)
+
+
 async def chat_prompt(
     service: Service,
+    form: ChatFormat,
     messages: Sequence[PromptMessage],
     tools: Sequence[Tool] = (),
     *,
     answer: str = "",
     rendering: Rendering | None = None,
-) -> list[int]:
-    """Return the prompt tokens of a conversation. `answer`: the beginning of the assistant's answer.
+    budget: int | None = None,
+) -> ChatPrompt:
+    """Return the prompt of a conversation. `answer`: the beginning of the assistant's answer. `budget`: of the thought.
 
     Raises UsageError if the template refuses the messages, or if the prompt leaves no room for an answer.
     """
@@ -41,14 +81,23 @@ async def chat_prompt(
     plain = service.vocabulary.plain
 
     def text() -> str:
-        template = _template(service, how.source)
         add = how.add_generation_prompt
-        return conversation_text(template, plain, messages, tools, add_generation_prompt=add, options=how.options)
+        return conversation_text(
+            form.template, plain, messages, tools, add_generation_prompt=add, options=how.options, syntax=form.syntax
+        )
 
-    # A template of the request's own may take long.
     rendered = text() if how.source is None else await asyncio.to_thread(text)
+    thinking = None
+    if form.tags is not None and how.add_generation_prompt:
+        thinking = thinking_of_prompt(form.tags, rendered, budget)
+        if thinking is not None and answer:
+            # An answer that has begun has no thought before it any more.
+            rendered += form.tags.end + form.tags.after_end if thinking.is_open else ""
+            thinking = None
     # The template's text already contains the special tokens of the beginning.
-    return await service.tokenize(rendered + plain(answer), add_special_tokens=False, room=1, keep_last=how.keep_last)
+    text_and_answer = rendered + plain(answer)
+    tokens = await service.tokenize(text_and_answer, add_special_tokens=False, room=1, keep_last=how.keep_last)
+    return ChatPrompt(tokens=tokens, thinking=thinking)
 
 
 def _template(service: Service, source: str | None) -> ChatTemplate:

@@ -1,10 +1,12 @@
 """Turns of a chat on the server: `aici_engine.chat.turn` over the service."""
 
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from aici_controllers.schema_check import SchemaOptions
+from aici_engine.chat.tool_syntax import ToolSyntax
 from aici_engine.chat.tools import Tool, warnings_about_tools
 from aici_engine.chat.turn import (
     ArgumentsConstraint,
@@ -15,13 +17,15 @@ from aici_engine.chat.turn import (
     Removed,
     Scores,
     Text,
+    Thought,
     ToolChoice,
     TurnEnd,
     TurnUsage,
+    arguments_constraints,
     callable_tools,
     calls_constraint,
-    run_chat_turn,
 )
+from aici_engine.chat.turn_runner import run_chat_turn
 from aici_engine.events import FinishReason
 from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.link.client import EngineStream
@@ -37,11 +41,13 @@ __all__ = [
     "Removed",
     "Scores",
     "Text",
+    "Thought",
     "ToolChoice",
+    "ToolConstraints",
     "TurnEnd",
     "TurnRequest",
     "TurnUsage",
-    "call_of_tools",
+    "constraints_of_tools",
     "run_turn",
 ]
 
@@ -69,15 +75,25 @@ class TurnRequest(ChatTurn[CheckedCall]):
         return (*(() if text is None else text.warnings), *about_tools, *about_inputs)
 
 
-async def call_of_tools(
-    service: Service, tools: Sequence[Tool], choice: ToolChoice, options: SchemaOptions
-) -> CheckedCall | None:
-    """Return the constraint of a tool call; None if no tool may be called. Raises UsageError for a wrong schema."""
+class ToolConstraints(NamedTuple):
+    """Two fields of a TurnRequest."""
+
+    calls: CheckedCall | None = None
+    arguments: Mapping[str, ArgumentsConstraint[CheckedCall]] = {}
+
+
+async def constraints_of_tools(
+    service: Service, tools: Sequence[Tool], choice: ToolChoice, options: SchemaOptions, syntax: ToolSyntax
+) -> ToolConstraints:
+    """Return the constraints of tool calls in a syntax. Raises UsageError for a wrong schema."""
 
     async def json_schema(schema: str) -> CheckedCall:
         return await service.constraints.json_schema(schema, options)
 
-    return await calls_constraint(json_schema, callable_tools(tools, choice))
+    known = callable_tools(tools, choice)
+    if syntax.header is not None:
+        return ToolConstraints(arguments=await arguments_constraints(json_schema, known))
+    return ToolConstraints(await calls_constraint(json_schema, known, syntax))
 
 
 def run_turn(service: Service, principal: Principal, request: TurnRequest) -> AsyncGenerator[Delta, None]:
@@ -103,6 +119,9 @@ class _ServedModel:
     def encode(self, text: str) -> list[int]:
         return self._service.vocabulary.encode(text, add_special_tokens=False)
 
+    def special_token(self, name: str) -> int | None:
+        return self._service.vocabulary.special_token(name)
+
     async def regex(self, pattern: str) -> CheckedCall:
         return await self._service.constraints.regex(pattern)
 
@@ -114,7 +133,8 @@ class _ServedModel:
             prompt=prompt,
             sampling=sampling,
             controller=controller,
-            score_from=self._request.score_from,
+            # The prompts of later generations are the turn's own text.
+            score_from=self._request.score_from if prompt is self._request.prompt else None,
             priority=self._request.priority,
             cache_salt=self._request.cache_salt,
         )
@@ -127,11 +147,13 @@ class _StreamedGeneration:
 
     def __init__(self, stream: EngineStream) -> None:
         self._stream = stream
+        self._last_token: int | None = None
 
     async def __aiter__(self) -> AsyncIterator[Text | Removed | Scores]:
         async for event in self._stream:
             match event:
                 case TokenOut():
+                    self._last_token = event.token
                     yield Text(event.text, event)
                 case BacktrackOut():
                     yield Removed(event.num_tokens)
@@ -148,4 +170,5 @@ class _StreamedGeneration:
             sampled=finish.usage.sampled,
             forced=finish.usage.forced,
             cached=finish.usage.cached,
+            last_token=self._last_token,
         )

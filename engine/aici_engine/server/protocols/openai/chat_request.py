@@ -10,8 +10,8 @@ from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.errors import about
-from aici_engine.server.protocols.chat.prompt import chat_prompt
-from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
+from aici_engine.server.protocols.chat.prompt import chat_format, chat_prompt
+from aici_engine.server.protocols.chat.turn import TurnRequest, constraints_of_tools
 from aici_engine.server.protocols.constraint_fields import WantedConstraint, answer_constraint
 from aici_engine.server.protocols.openai.fields import SamplingFields
 from aici_engine.server.protocols.openai.messages import (
@@ -25,6 +25,7 @@ from aici_engine.server.protocols.openai.messages import (
 )
 from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
 from aici_engine.server.protocols.openai.response import variants
+from aici_engine.server.protocols.reasoning_fields import ChatReasoningFields
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.admission import Principal
@@ -96,11 +97,11 @@ class ResponseFormat(StrictBody):
 
 
 @with_sampling_fields(Api.OPENAI_CHAT)
-class ChatRequest(SamplingFields, ConversationFields):
+class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
     """The body of `/v1/chat/completions`.
 
     `modalities` accepts only the value without effect. `verbosity` and `prediction` are hints and have no effect.
-    The chat template gets `reasoning_effort` and `chat_template_kwargs`. `functions` and `function_call` are refused,
+    The chat template gets `chat_template_kwargs`. `functions` and `function_call` are refused,
     with a hint to use tools.
     """
 
@@ -111,7 +112,6 @@ class ChatRequest(SamplingFields, ConversationFields):
     tool_choice: Choice | None = None
     parallel_tool_calls: bool = True
     modalities: list[Literal["text"]] | None = None
-    reasoning_effort: Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"] | None = None
     verbosity: Literal["low", "medium", "high"] | None = None
     prediction: Prediction | None = None
     functions: _Replaced = None
@@ -128,16 +128,24 @@ class ChatRequest(SamplingFields, ConversationFields):
             if choice != "none" and getattr(self, name) not in (None, False):
                 raise UsageError(f"{name} and tools together", hint="leave one out", param=name)
         sampling = self.scored(self._with_logprobs(self.sampling(service, Api.OPENAI_CHAT)))
-        constraint = await answer_constraint(service, principal, self, choice)
         with about("messages"):
-            effort = {} if self.reasoning_effort is None else {"reasoning_effort": self.reasoning_effort}
             messages, answer, rendering = self.conversation(
-                principal, self.messages, keep_last=self.keep_last(service), **effort
+                principal, self.messages, keep_last=self.keep_last(service), **self.thinking_options()
             )
+            has_document = choice == "auto" and bool(self.asked())
+            form = await chat_format(service, self.chat_template, has_document=has_document)
+        constraint = await answer_constraint(service, principal, self, choice, form.syntax)
+        with about("messages"):
             shown = tools if choice != "none" else ()
-            prompt = await chat_prompt(service, messages, shown, answer=answer, rendering=rendering)
+            budget = self.thinking_budget(service.chat_settings)
+            prompt = await chat_prompt(
+                service, form, messages, shown, answer=answer, rendering=rendering, budget=budget
+            )
+        options = self.options(strict=self._has_strict_tool())
+        constraints = await constraints_of_tools(service, callable_tools, choice, options, form.syntax)
         turn = TurnRequest(
-            prompt=prompt,
+            prompt=prompt.tokens,
+            thinking=prompt.thinking,
             sampling=sampling,
             controller=constraint.controller,
             document=constraint.document,
@@ -148,7 +156,9 @@ class ChatRequest(SamplingFields, ConversationFields):
             cache_salt=self.cache_salt,
             score_from=None if self.prompt_logprobs is None else 0,
             keeps_stop=self.include_stop_str_in_output,
-            calls=await call_of_tools(service, callable_tools, choice, self.options(strict=self._has_strict_tool())),
+            syntax=form.syntax,
+            calls=constraints.calls,
+            arguments=constraints.arguments,
         )
         return variants(turn, self.n)
 

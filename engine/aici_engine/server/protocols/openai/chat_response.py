@@ -9,7 +9,7 @@ import msgspec
 from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.link.wire import TokenOut
 from aici_engine.server.protocols.chat.collect import CollectedTurn, collect_turns, merge_turns
-from aici_engine.server.protocols.chat.turn import Delta, Text, TurnEnd, TurnRequest, run_turn
+from aici_engine.server.protocols.chat.turn import Delta, Text, Thought, TurnEnd, TurnRequest, run_turn
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.logprobs import chat_logprobs
 from aici_engine.server.protocols.openai.response import FINISH_REASONS, Head, StreamUsage, usage
@@ -38,6 +38,8 @@ async def chat_completion(
 
 def _choice(service: Service, request: ChatRequest, index: int, answer: CollectedTurn) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": answer.text, "refusal": None}
+    if answer.thought:
+        message["reasoning_content"] = answer.thought
     if answer.calls:
         message["content"] = answer.text or None
         message["tool_calls"] = [
@@ -101,6 +103,9 @@ class _ChatChoice:
         choices = [] if self._begun else [self._choice(begin)]
         self._begun = True
         match delta:
+            case Thought(text):
+                if text:
+                    choices.append(self._choice({"reasoning_content": text}))
             case Text(text, token):
                 tokens = [] if token is None else [token]
                 logprobs = _logprobs(self._service, self._request, tokens) if token is not None and token.data else None

@@ -28,7 +28,7 @@ class ConversationFields(StrictBody):
     continue_final_message: bool = False
 
     def conversation(
-        self, principal: Principal, said: Sequence[ChatMessage], *, keep_last: int | None = None, **options: str
+        self, principal: Principal, said: Sequence[ChatMessage], *, keep_last: int | None = None, **options: Any
     ) -> tuple[list[PromptMessage], str, Rendering]:
         """Return the messages, the beginning of the answer, and how the messages are rendered.
 

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from aici_base.errors import AiciError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.error_responses import openai_body
-from aici_engine.server.protocols.chat.turn import Delta, Removed, Text, TurnEnd, TurnRequest
+from aici_engine.server.protocols.chat.turn import Delta, Removed, Text, Thought, TurnEnd, TurnRequest
 from aici_engine.server.protocols.openai.fields import StreamOptions
 
 FINISH_REASONS: Mapping[Literal["end", "stop", "length", "tool_calls"], str] = {
@@ -47,13 +47,16 @@ def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
     """Return the usage of a response. `ends`: `num_made` answers to the first prompt, then to the second, and so on.
 
     Each prompt counts once. Its `cached_tokens` is the smallest count among its answers: the answer that ran first
-    filled the cache for the rest.
+    filled the cache for the rest. `reasoning_tokens` are counted only if the model thought.
     """
     prompt_tokens = sum(end.usage.prompt for end in ends[::num_made])
     completion_tokens = sum(end.usage.output for end in ends)
     starts = range(0, len(ends), num_made)
     cached_tokens = sum(min(end.usage.cached for end in ends[start : start + num_made]) for start in starts)
-    return _sums(prompt_tokens, completion_tokens) | {"prompt_tokens_details": {"cached_tokens": cached_tokens}}
+    details: dict[str, Any] = {"prompt_tokens_details": {"cached_tokens": cached_tokens}}
+    if thought_tokens := sum(end.usage.thought for end in ends):
+        details["completion_tokens_details"] = {"reasoning_tokens": thought_tokens}
+    return _sums(prompt_tokens, completion_tokens) | details
 
 
 def _sums(prompt: int, output: int) -> dict[str, Any]:
@@ -77,7 +80,7 @@ class StreamUsage:
 
     def add(self, number: int, delta: Delta) -> None:
         match delta:
-            case Text(token=token) if token is not None:
+            case Text(token=token) | Thought(token=token) if token is not None:
                 self._num_tokens[number] += 1
             case Removed(num_tokens):
                 self._num_tokens[number] -= num_tokens

@@ -12,7 +12,7 @@ from aici_engine.server.errors import LongPromptError, about
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
-from aici_engine.server.protocols.chat.prompt import chat_prompt
+from aici_engine.server.protocols.chat.prompt import chat_format, chat_prompt
 from aici_engine.server.protocols.openai.messages import ChatMessage, ToolSpec, neutral_tools
 from aici_engine.server.protocols.openai.prompt_fields import ConversationFields
 from aici_engine.server.protocols.strict_body import StrictBody
@@ -50,7 +50,9 @@ class TokenizeRequest(ConversationFields):
         with about("messages"):
             messages, answer, rendering = self.conversation(principal, self.messages or [])
             tools = neutral_tools(self.tools)
-            return await chat_prompt(service, messages, tools, answer=answer, rendering=rendering)
+            form = await chat_format(service, self.chat_template)
+            prompt = await chat_prompt(service, form, messages, tools, answer=answer, rendering=rendering)
+            return prompt.tokens
 
 
 class DetokenizeRequest(StrictBody):

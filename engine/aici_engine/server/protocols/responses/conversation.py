@@ -1,7 +1,7 @@
 """Kept items as messages of a prompt.
 
-Adjacent system messages become one, because many templates take only one. An assistant's text and the calls after it
-are one message. Reasoning is no part of a prompt.
+Adjacent system messages become one, because many templates take only one. An assistant's reasoning, the text after it
+and the calls after that are one message. A template that has no place for a reasoning leaves it out.
 """
 
 import itertools
@@ -33,6 +33,8 @@ def _message(item: Item) -> PromptMessage | None:
         case {"type": "message", "content": parts}:
             text = "".join(part.get("text", part.get("refusal")) for part in parts)
             return PromptMessage(role=_ROLES[item["role"]], content=text)
+        case {"type": "reasoning", "content": parts}:
+            return PromptMessage(role="assistant", reasoning="\n".join(part["text"] for part in parts))
         case {"type": "function_call", "call_id": call_id, "name": name}:
             return PromptMessage(role="assistant", calls=[PastCall(call_id, name, _arguments(item))])
         case {"type": "custom_tool_call", "call_id": call_id, "name": name, "input": text}:
@@ -67,9 +69,11 @@ def _joined(messages: Iterable[PromptMessage]) -> Iterator[PromptMessage]:
 
 
 def _of_the_assistant(group: Sequence[PromptMessage]) -> Iterator[PromptMessage]:
-    """A text begins a message. Calls belong to the message before them."""
+    """A reasoning, or a text without one, begins a message. Calls belong to the message before them."""
     while group:
-        num = next((i for i, each in enumerate(group) if i and not each.calls), len(group))
+        num_begin = 2 if group[0].reasoning and len(group) > 1 and group[1].content else 1
+        num = next((i for i, each in enumerate(group) if i >= num_begin and not each.calls), len(group))
         calls = [call for message in group[:num] for call in message.calls]
-        yield PromptMessage(role="assistant", content=group[0].content, calls=calls)
+        content = "".join(message.content for message in group[:num_begin])
+        yield PromptMessage(role="assistant", content=content, calls=calls, reasoning=group[0].reasoning)
         group = group[num:]

@@ -10,7 +10,7 @@ from aici_engine.chat.tools import CallArguments, CallStart
 from aici_engine.server.errors import text_of
 from aici_engine.server.link.wire import TokenOut
 from aici_engine.server.protocols.chat.logprobs import token_logprobs
-from aici_engine.server.protocols.chat.turn import Delta, Removed, Text, TurnEnd
+from aici_engine.server.protocols.chat.turn import Delta, Removed, Text, Thought, TurnEnd
 from aici_engine.server.protocols.responses.custom_input import InputReader
 from aici_engine.server.protocols.responses.items import Item, new_id
 from aici_engine.server.protocols.responses.response import Json, usage
@@ -39,7 +39,7 @@ class ResponseOutput:
         self._with_logprobs = with_logprobs
         self._warnings = warnings
         self._num_events = 0
-        self._open: _OpenMessage | _OpenCall | None = None
+        self._open: _OpenMessage | _OpenCall | _OpenThought | None = None
 
     def begin(self) -> Iterator[Json]:
         yield self._event("response.created", response=self._snapshot())
@@ -47,6 +47,9 @@ class ResponseOutput:
 
     def of(self, delta: Delta) -> Iterator[Json]:
         match delta:
+            case Thought(text):
+                if text:
+                    yield from self._thought(text)
             case Text(text, token):
                 yield from self._text(text, token)
             case Removed(num_tokens):
@@ -80,18 +83,28 @@ class ResponseOutput:
         if not text and not logprobs:
             return
         if not isinstance(self._open, _OpenMessage):
+            yield from self._close("completed")
             yield from self._begin(_OpenMessage())
         assert isinstance(self._open, _OpenMessage)
         self._open.add(text, logprobs)
         if text:
             yield self._of_part("response.output_text.delta", delta=text, logprobs=_short(logprobs))
 
-    def _begin(self, item: "_OpenMessage | _OpenCall") -> Iterator[Json]:
+    def _thought(self, text: str) -> Iterator[Json]:
+        if not isinstance(self._open, _OpenThought):
+            yield from self._begin(_OpenThought())
+        assert isinstance(self._open, _OpenThought)
+        self._open.text += text
+        yield self._of_part("response.reasoning_text.delta", delta=text)
+
+    def _begin(self, item: "_OpenMessage | _OpenCall | _OpenThought") -> Iterator[Json]:
         self._open = item
         self.response["output"].append(item.begun())
         yield self._event("response.output_item.added", output_index=self._index, item=item.begun())
         if isinstance(item, _OpenMessage):
             yield self._of_part("response.content_part.added", part=_output_text("", []))
+        elif isinstance(item, _OpenThought):
+            yield self._of_part("response.content_part.added", part=_reasoning_text(""))
 
     def _close(self, status: str, final_text: str | None = None) -> Iterator[Json]:
         """End the open item. `final_text`: without the text of removed tokens, which the deltas had."""
@@ -102,6 +115,9 @@ class ResponseOutput:
             logprobs = _short(item.logprobs)
             yield self._of_part("response.output_text.done", text=item.text, logprobs=logprobs)
             yield self._of_part("response.content_part.done", part=part)
+        elif isinstance(item, _OpenThought):
+            yield self._of_part("response.reasoning_text.done", text=item.text)
+            yield self._of_part("response.content_part.done", part=_reasoning_text(item.text))
         elif isinstance(item, _OpenCall):
             yield self._of_item(f"response.{item.field}.done", **{item.key: item.text})
         if item is not None:
@@ -115,7 +131,8 @@ class ResponseOutput:
             yield from self._begin(_OpenMessage())
         is_cut = end.reason == "length"
         status = "incomplete" if is_cut else "completed"
-        yield from self._close(status, end.text if len(output) == 1 else None)
+        num_messages = sum(item["type"] != "reasoning" for item in output)
+        yield from self._close(status, end.text if num_messages == 1 else None)
         details = {"reason": "max_output_tokens"} if is_cut else None
         self.response |= {
             "status": status,
@@ -200,6 +217,27 @@ class _OpenCall:
         kind = "custom_tool_call" if self.is_custom else "function_call"
         item = {"id": self.item_id, "type": kind, "call_id": self._call_id, "name": self._name, self.key: text}
         return item if self.is_custom else item | {"status": status}
+
+
+class _OpenThought:
+    """The reasoning item that a thought is added to."""
+
+    def __init__(self) -> None:
+        self.item_id = new_id("rs")
+        self.text = ""
+
+    def begun(self) -> Item:
+        return self._item("in_progress", [])
+
+    def ended(self, status: str) -> Item:
+        return self._item(status, [_reasoning_text(self.text)])
+
+    def _item(self, status: str, content: list[Json]) -> Item:
+        return {"id": self.item_id, "type": "reasoning", "summary": [], "content": content, "status": status}
+
+
+def _reasoning_text(text: str) -> Json:
+    return {"type": "reasoning_text", "text": text}
 
 
 def _output_text(text: str, logprobs: Sequence[Json]) -> Json:

@@ -1,9 +1,10 @@
 """The body of `POST /v1/responses`, and the turn that it asks for."""
 
+import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Field
 
@@ -13,9 +14,17 @@ from aici_engine.config import MAX_PRIORITY
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.errors import LongPromptError, about
-from aici_engine.server.protocols.chat.prompt import PromptMessage, chat_prompt
-from aici_engine.server.protocols.chat.turn import TurnRequest, call_of_tools
+from aici_engine.server.protocols.chat.prompt import (
+    ChatFormat,
+    ChatPrompt,
+    PromptMessage,
+    Rendering,
+    chat_format,
+    chat_prompt,
+)
+from aici_engine.server.protocols.chat.turn import ToolConstraints, TurnRequest, constraints_of_tools
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint, answer_constraint
+from aici_engine.server.protocols.reasoning_fields import ReasoningFields
 from aici_engine.server.protocols.responses.conversation import messages_of
 from aici_engine.server.protocols.responses.fields import Unsupported, only
 from aici_engine.server.protocols.responses.items import Input, Item, ItemReference
@@ -26,6 +35,7 @@ from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
 
+_Render: TypeAlias = Callable[[Sequence[PromptMessage], Sequence[Tool]], Awaitable[ChatPrompt]]
 Includable = Literal[
     "file_search_call.results",
     "web_search_call.results",
@@ -76,7 +86,7 @@ class EventOptions(StrictBody):
     include_obfuscation: Literal[False] = False
 
 
-class PromptFields(StrictBody):
+class PromptFields(ReasoningFields):
     """The fields that make the prompt."""
 
     model: str | None = None
@@ -88,7 +98,6 @@ class PromptFields(StrictBody):
     parallel_tool_calls: bool = True
     text: TextConfig | None = None
     truncation: Literal["auto", "disabled"] = "disabled"
-    reasoning: dict[str, Any] | None = None
     conversation: Unsupported = None
 
 
@@ -104,7 +113,7 @@ class Conversation:
 class ResponseRequest(PromptFields, ConstraintFields):
     """The body of `POST /v1/responses`.
 
-    `max_tool_calls`, `reasoning`, `text.verbosity`, `service_tier`, `prompt_cache_key`, `prompt_cache_retention`,
+    `max_tool_calls`, `text.verbosity`, `service_tier`, `prompt_cache_key`, `prompt_cache_retention`,
     `safety_identifier`, `user` and `metadata` have no effect on the answer.
     """
 
@@ -167,12 +176,18 @@ class ResponseRequest(PromptFields, ConstraintFields):
         check_tools(self.tools)
         choice, callable_tools = chosen(self.tool_choice, self.tools)
         tools = [tool.neutral() for tool in callable_tools]
-        constraint = await answer_constraint(service, principal, self, choice)
+        form = await chat_format(service, has_document=choice == "auto" and bool(self.asked()))
+        constraint = await answer_constraint(service, principal, self, choice, form.syntax)
         is_strict = any(tool.type == "function" and tool.strict for tool in callable_tools)
         options = self.options(strict=is_strict)
         arguments = await arguments_of(service, callable_tools, options)
+        constraints = ToolConstraints(arguments=arguments)
+        if not arguments:
+            constraints = await constraints_of_tools(service, tools, choice, options, form.syntax)
+        prompt = await prompt_of(service, self, conversation, form)
         return TurnRequest(
-            prompt=await prompt_of(service, self, conversation),
+            prompt=prompt.tokens,
+            thinking=prompt.thinking,
             sampling=self._sampling(),
             controller=constraint.controller,
             document=constraint.document,
@@ -181,8 +196,9 @@ class ResponseRequest(PromptFields, ConstraintFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
-            calls=None if arguments else await call_of_tools(service, tools, choice, options),
-            arguments=arguments,
+            syntax=form.syntax,
+            calls=constraints.calls,
+            arguments=constraints.arguments,
         )
 
     def _sampling(self) -> SamplingParams:
@@ -221,40 +237,49 @@ async def conversation_of(store: ResponseStore, principal: Principal, body: Prom
     return Conversation(earlier, own)
 
 
-async def prompt_of(service: Service, body: PromptFields, conversation: Conversation) -> list[int]:
+async def prompt_of(service: Service, body: PromptFields, conversation: Conversation, form: ChatFormat) -> ChatPrompt:
     """Return the prompt. With `tool_choice` none, the prompt shows no tools."""
+    render = functools.partial(
+        chat_prompt,
+        service,
+        form,
+        rendering=Rendering(options=body.thinking_options()),
+        budget=body.thinking_budget(service.chat_settings),
+    )
     tools = [] if body.tool_choice == "none" else [tool.neutral() for tool in body.tools]
     with about("input"):
         messages = messages_of(body.instructions, [*conversation.earlier, *conversation.own])
         try:
-            return await chat_prompt(service, messages, tools)
+            return await render(messages, tools)
         except LongPromptError:
             if body.truncation != "auto":
                 raise
-        return await _truncated(service, messages, tools)
+        return await _truncated(render, messages, tools, service.info.max_len // 2)
 
 
-async def _truncated(service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> list[int]:
-    """Return the longest prompt that begins with a later message of the user and takes half of the context at most.
+async def _truncated(
+    render: _Render, messages: Sequence[PromptMessage], tools: Sequence[Tool], most: int
+) -> ChatPrompt:
+    """Return the longest prompt that begins with a later message of the user and takes `most` tokens at most.
 
     The system message at the beginning stays. Raises LongPromptError if the last message of the user is too long.
     """
     head = messages[:1] if messages[0].role == "system" else ()
     cuts = [i for i, message in enumerate(messages) if i > len(head) and message.role == "user"]
     if not cuts:
-        return await chat_prompt(service, messages, tools)  # raises
+        return await render(messages, tools)  # raises
     low, high = 0, len(cuts) - 1
     while low < high:
         middle = (low + high) // 2
-        if await _fits(service, [*head, *messages[cuts[middle] :]], tools):
+        if await _fits(render, [*head, *messages[cuts[middle] :]], tools, most):
             high = middle
         else:
             low = middle + 1
-    return await chat_prompt(service, [*head, *messages[cuts[low] :]], tools)
+    return await render([*head, *messages[cuts[low] :]], tools)
 
 
-async def _fits(service: Service, messages: Sequence[PromptMessage], tools: Sequence[Tool]) -> bool:
+async def _fits(render: _Render, messages: Sequence[PromptMessage], tools: Sequence[Tool], most: int) -> bool:
     try:
-        return len(await chat_prompt(service, messages, tools)) <= service.info.max_len // 2
+        return len((await render(messages, tools)).tokens) <= most
     except LongPromptError:
         return False

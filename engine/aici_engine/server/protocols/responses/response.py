@@ -32,7 +32,7 @@ def opening(body: "ResponseRequest", model: str) -> Json:
         "parallel_tool_calls": body.parallel_tool_calls,
         "previous_response_id": body.previous_response_id,
         "prompt_cache_key": body.prompt_cache_key,
-        "reasoning": {"effort": None, "summary": None},
+        "reasoning": {"effort": body.effort, "summary": None},
         "safety_identifier": body.safety_identifier,
         "service_tier": "default",
         "temperature": float(body.temperature),
@@ -52,6 +52,6 @@ def usage(used: TurnUsage) -> Json:
         "input_tokens": used.prompt,
         "input_tokens_details": {"cached_tokens": used.cached, "cache_write_tokens": 0},
         "output_tokens": used.output,
-        "output_tokens_details": {"reasoning_tokens": 0},
+        "output_tokens_details": {"reasoning_tokens": used.thought},
         "total_tokens": used.prompt + used.output,
     }

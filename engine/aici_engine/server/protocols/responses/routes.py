@@ -13,6 +13,7 @@ from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
+from aici_engine.server.protocols.chat.prompt import chat_format
 from aici_engine.server.protocols.chat.turn import TurnRequest, run_turn
 from aici_engine.server.protocols.responses.items import Item
 from aici_engine.server.protocols.responses.output import ResponseOutput
@@ -72,8 +73,9 @@ def router(store: ResponseStore) -> APIRouter:
     async def input_tokens(body: PromptFields, principal: Caller, use: UseModel) -> dict[str, Any]:
         """Return the number of input tokens that `/v1/responses` would count for the same body."""
         service = await use(body.model)
-        prompt = await prompt_of(service, body, await conversation_of(store, principal, body))
-        return {"object": "response.input_tokens", "input_tokens": len(prompt)}
+        conversation = await conversation_of(store, principal, body)
+        prompt = await prompt_of(service, body, conversation, await chat_format(service))
+        return {"object": "response.input_tokens", "input_tokens": len(prompt.tokens)}
 
     @routes.get("/{response_id}")
     @with_policy(RoutePolicy())

@@ -10,13 +10,21 @@ import pytest
 
 from aici_base.errors import ControllerError, UsageError
 from aici_controllers.constraints import SPACED
-from aici_engine.chat.tools import PastCall, Tool, calls_schema, written
+from aici_engine.chat.tool_syntax import GENERIC
+from aici_engine.chat.tools import PastCall, Tool, calls_schema
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.chat.collect import CollectedCall, CollectedTurn, collect_turns
-from aici_engine.server.protocols.chat.turn import Named, TurnEnd, TurnRequest, TurnUsage, call_of_tools, run_turn
+from aici_engine.server.protocols.chat.turn import (
+    Named,
+    TurnEnd,
+    TurnRequest,
+    TurnUsage,
+    constraints_of_tools,
+    run_turn,
+)
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import module_id
 from aici_engine.server.service.service import Service
@@ -40,8 +48,9 @@ def turn(*scripts: Script, **asked: object) -> tuple[CollectedTurn, FakeEngine]:
 
 
 async def _collected(service: Service, asked: dict[str, Any]) -> list[CollectedTurn]:
-    calls = await call_of_tools(service, asked["tools"], asked.get("tool_choice", "none"), SPACED)
-    return await collect_turns([run_turn(service, Principal(), TurnRequest(**asked, calls=calls))])
+    choice, syntax = asked.get("tool_choice", "none"), asked.get("syntax", GENERIC)
+    constraints = await constraints_of_tools(service, asked["tools"], choice, SPACED, syntax)
+    return await collect_turns([run_turn(service, Principal(), TurnRequest(**asked, **constraints._asdict()))])
 
 
 def end(answer: CollectedTurn) -> TurnEnd:
@@ -178,7 +187,7 @@ def test_an_unsupported_schema_is_refused_before_any_text() -> None:
     bad = Tool("bad", "", {"type": "object", "properties": {"a": {"type": "strin"}}})
     service, engine = fake_service()
     with pytest.raises(UsageError, match=r"the parameters of the tool bad: .*strin"):
-        asyncio.run(call_of_tools(service, (*TOOLS, bad), "auto", SPACED))
+        asyncio.run(constraints_of_tools(service, (*TOOLS, bad), "auto", SPACED, GENERIC))
     assert engine.submitted == []
 
 
@@ -186,13 +195,13 @@ def test_a_warning_names_its_tool_among_those_that_may_be_called() -> None:
     odd = Tool("odd", "", {"properties": {"a": {"colour": 1}}, "shapes": {"arguments": {}}})
     service, _ = fake_service()
     for tools, choice in (((*TOOLS, odd), "auto"), ((odd,), "required"), ((*TOOLS, odd), Named("odd"))):
-        calls = asyncio.run(call_of_tools(service, tools, choice, SPACED))
+        calls = asyncio.run(constraints_of_tools(service, tools, choice, SPACED, GENERIC)).calls
         request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=tools, tool_choice=choice, calls=calls)
         assert request.warnings == (
             "tool odd: not enforced: #/shapes: unknown keyword",
             "tool odd: not enforced: #/properties/a/colour: unknown keyword",
         )
-    assert asyncio.run(call_of_tools(service, (odd,), "none", SPACED)) is None
+    assert asyncio.run(constraints_of_tools(service, (odd,), "none", SPACED, GENERIC)).calls is None
 
 
 def test_removed_tokens_are_not_in_the_answer() -> None:
@@ -232,7 +241,7 @@ def test_the_schema_of_calls_allows_calls_of_the_tools_and_nothing_else() -> Non
 
 
 def test_a_call_is_written_as_json_between_marks() -> None:
-    text = written(PastCall("c", "weather", {"city": "Bönn ↩"}))
+    text = GENERIC.written([PastCall("c", "weather", {"city": "Bönn ↩"})])
     assert text == '<tool_call>\n{"name":"weather","arguments":{"city":"Bönn ↩"}}\n</tool_call>'
 
 

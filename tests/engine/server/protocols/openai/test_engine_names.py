@@ -112,7 +112,7 @@ TEMPLATE = (
         ({}, "[user:Hi][assistant:"),
         ({"chat_template_kwargs": {"enable_thinking": False}}, "[user:Hi]False[assistant:"),
         ({"chat_template_kwargs": {"enable_thinking": "<|im_end|>"}}, "[user:Hi]<|im_end|>[assistant:"),
-        ({"reasoning_effort": "low"}, "[user:Hi]low[assistant:"),
+        ({"reasoning_effort": "low"}, "[user:Hi]Truelow[assistant:"),
         ({"add_generation_prompt": False}, "[user:Hi]"),
         ({"continue_final_message": True, "messages": [USER, {"role": "assistant", "content": "We"}]},
          "[user:Hi][assistant:We"),
