@@ -31,13 +31,13 @@ class TemplateTools:
     has_text_arguments: bool = False
 
 
-class Rendering(Protocol):
+class TemplateRendering(Protocol):
     def __call__(
         self, messages: Sequence[Mapping[str, Any]], *, tools: Sequence[Mapping[str, Any]] | None = None
     ) -> str: ...
 
 
-def template_tools(render: Rendering) -> TemplateTools | None:
+def template_tools(render: TemplateRendering) -> TemplateTools | None:
     """Return how a template shows calls. None if the template shows no tools, or calls in an unknown syntax."""
     without, told = _rendered(render, [_USER], None), _rendered(render, [_USER], [_TOOL])
     if _NAME not in told:
@@ -64,7 +64,9 @@ def _talk(arguments: Any) -> list[Mapping[str, Any]]:
     ]
 
 
-def _rendered(render: Rendering, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None) -> str:
+def _rendered(
+    render: TemplateRendering, messages: Sequence[Mapping[str, Any]], tools: list[dict[str, Any]] | None
+) -> str:
     try:
         return render(messages, tools=tools)
     except UsageError:

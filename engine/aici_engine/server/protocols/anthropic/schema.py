@@ -170,7 +170,7 @@ class OutputConfig(_Body):
     format: JsonFormat | None = None
 
 
-class Thinking(_Body):
+class ThinkingParam(_Body):
     """Switches thinking on or off in chat templates that have a switch. A model without thoughts never thinks.
 
     `disabled` forbids thoughts. `budget_tokens`: the most tokens of a thought, after which its end is forced.
@@ -211,7 +211,7 @@ class CountRequest(_Body):
     output_config: OutputConfig | None = None
     cache_control: CacheControl | None = None
     speed: Literal["standard", "fast"] | None = None
-    thinking: Thinking | None = None
+    thinking: ThinkingParam | None = None
     context_management: ContextManagement | None = None
 
 
