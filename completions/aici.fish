@@ -125,6 +125,8 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -r -f -d 
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -r -f -d 'The largest request body in MiB.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -r -f -d 'Seconds for a request, waiting included.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l drain-timeout -r -f -d 'Seconds for running requests to end at shutdown.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l tool-syntax -r -f -d 'How the model writes tool calls: auto (as its chat template), generic, hermes, ...'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l reasoning-parser -r -f -d 'Tags around the model’s thoughts: auto (as its chat template), none, qwen3, ...'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-file -r -F -d 'A file that keeps responses of /v1/responses (default: responses.db in the cache folder).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-days -r -f -d 'Days that a response is kept after its last use.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l memory-fraction -r -f -d 'The cache’s largest share of the memory available at the start.'
