@@ -82,7 +82,7 @@ async def _run(
     """Answer the lines that have no result yet, and append the results as they come."""
     import orjson
 
-    from aici_engine.server.batches.answering import answer_all, answer_line
+    from aici_engine.server.batches.answering import answer_all, answer_line, in_threads
     from aici_engine.server.batches.line import Line, result
 
     def append(texts: list[bytes]) -> None:
@@ -98,7 +98,7 @@ async def _run(
             async def answered(line: Line) -> bytes:
                 return result(line.custom_id, await answer_line(line, answerer))
 
-            pending = given.lines(frozenset(results.finished))
+            pending = in_threads(given.lines(frozenset(results.finished)))
             async with contextlib.aclosing(answer_all(pending, answered, lambda: concurrency)) as groups:
                 async for texts in groups:
                     await asyncio.to_thread(append, texts)

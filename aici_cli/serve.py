@@ -4,6 +4,7 @@ import contextlib
 import logging
 import os
 import sys
+import urllib.parse
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -88,6 +89,15 @@ def serve(
     responses_days: Annotated[
         float, typer.Option(min=0.001, help="Days that a response is kept after its last use.")
     ] = 30.0,
+    batches_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="A file that keeps files and batches (default: batches-NAME.db in the cache folder, NAME the model's)."
+        ),
+    ] = None,
+    batches_days: Annotated[
+        float, typer.Option(min=0.001, help="Days that a file, or a batch that has ended, is kept.")
+    ] = 30.0,
     memory_fraction: Annotated[
         float, typer.Option(min=0.001, max=1.0, help="The cache's largest share of the memory available at the start.")
     ] = 0.4,
@@ -142,7 +152,7 @@ def serve(
     from aici_engine.chat.settings import ChatSettings
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
-    from aici_engine.server.config import KeptResponsesLimits, ModelConfig, RequestLimits, ServerConfig
+    from aici_engine.server.config import KeptFilesLimits, KeptResponsesLimits, ModelConfig, RequestLimits, ServerConfig
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
@@ -202,6 +212,8 @@ def serve(
         chat=chat_settings,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         responses_file=responses_file or _default_responses_file(),
+        batches_file=batches_file or _default_batches_file(named[0].name or folders[0].name),
+        batches_limits=KeptFilesLimits(ttl_s=batches_days * 86400),
         responses_limits=KeptResponsesLimits(ttl_s=responses_days * 86400),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
@@ -216,16 +228,26 @@ def serve(
 
 
 def _default_responses_file() -> Path | None:
-    """Return `$AICI_RESPONSES_FILE`, else `responses.db` in the cache folder, or None if the folder cannot be
+    return _default_file("AICI_RESPONSES_FILE", "responses.db", what="responses", flag="--responses-file")
+
+
+def _default_batches_file(model: str) -> Path | None:
+    """Servers of different models need different files: one server runs all batches of a file."""
+    file = f"batches-{urllib.parse.quote(model, safe='')}.db"
+    return _default_file("AICI_BATCHES_FILE", file, what="files and batches", flag="--batches-file")
+
+
+def _default_file(variable: str, name: str, *, what: str, flag: str) -> Path | None:
+    """Return the file of an environment variable, else `name` in the cache folder, or None if the folder cannot be
     written."""
-    if own := os.environ.get("AICI_RESPONSES_FILE"):
+    if own := os.environ.get(variable):
         return Path(own).expanduser().absolute()
     folder = default_cache_dir()
     with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
     if os.access(folder, os.W_OK):
-        return folder / "responses.db"
-    _log.warning("%s cannot be written: responses are kept in memory; --responses-file names a file", folder)
+        return folder / name
+    _log.warning("%s cannot be written: %s are kept in memory; %s names a file", folder, what, flag)
     return None
 
 

@@ -129,6 +129,8 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l tool-syntax -r -f -d 
 complete -c aici -n '__fish_seen_subcommand_from serve' -l reasoning-parser -r -f -d 'Tags around the model’s thoughts: auto (as its chat template), none, qwen3, ...'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-file -r -F -d 'A file that keeps responses of /v1/responses (default: responses.db in the cache folder).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l responses-days -r -f -d 'Days that a response is kept after its last use.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l batches-file -r -F -d 'A file that keeps files and batches (default: batches-NAME.db in the cache folder, NAME the model’s).'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l batches-days -r -f -d 'Days that a file, or a batch that has ended, is kept.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l memory-fraction -r -f -d 'The cache’s largest share of the memory available at the start.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l prefix-cache -d 'Share computed beginnings between requests and turns of a chat.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l dtype -r -f -a 'auto float32 bfloat16 int8 int4' -d 'Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss.'

@@ -24,12 +24,13 @@ settings.load_profile("aici")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Give the run a temporary registry and a temporary store of responses, shared by the pytest workers: nothing is
-    left in the user's own."""
+    """Give the run a temporary registry and temporary stores of responses and batches, shared by the pytest workers:
+    nothing is left in the user's own."""
     if not hasattr(config, "workerinput"):
         folder = tempfile.TemporaryDirectory(prefix="aici-test-store-")
         os.environ["AICI_STORE_DIR"] = f"{folder.name}/modules"
         os.environ["AICI_RESPONSES_FILE"] = f"{folder.name}/responses.db"
+        os.environ["AICI_BATCHES_FILE"] = f"{folder.name}/batches.db"
         config.add_cleanup(folder.cleanup)
 
 

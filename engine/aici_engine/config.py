@@ -20,6 +20,8 @@ DEVICES: Final[tuple[Device, ...]] = get_args(Device)
 DEVICE_HELP: Final = "The computing device: cpu, cuda (the first visible GPU), or auto: a GPU if found, else the CPU."
 DEFAULT_DTYPE: Final[Dtype] = "auto"
 MAX_PRIORITY = 1 << 31
+BACKGROUND_PRIORITY: Final = 1 << 20
+"""The priority of work without hurry, such as the lines of batches."""
 
 
 _OF_STAGES: Final = ("depth", "driver_bytes", "token_file")

@@ -5,6 +5,8 @@ and so on. A sequence with a smaller turn is served first; within a turn, the ol
 sequences delays another owner's first sequence no more than an owner with one, and places that an owner does not use go
 to the others. With one owner, the order is the age.
 
+Sequences in the background come after all others, whatever their owner; among themselves they have turns too.
+
 Turns depend on the sequences there are: when a sequence of an owner ends, the owner's later sequences move up. The
 oldest of all sequences is always first.
 """
@@ -19,6 +21,9 @@ from aici_engine.sequences.sequence import Sequence
 OVER: Final = math.inf
 """The turn of sequences above `most` of their owner: they wait until another sequence of the owner ends."""
 
+BACKGROUND: Final = 1e9
+"""The turns of sequences in the background begin here."""
+
 
 def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
     """Return the turn of every sequence, in the order of service. `sequences` must be sorted by age.
@@ -26,13 +31,20 @@ def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
     >>> in_turn([a_1, a_2, a_3, b_1])
     {a_1: 0, b_1: 0, a_2: 1, a_3: 2}
     """
-    if len({seq.share.owner for seq in sequences}) <= 1 and all(seq.share.most is None for seq in sequences):
+    is_plain = all(seq.share.most is None and not seq.clock.is_background for seq in sequences)
+    if is_plain and len({seq.share.owner for seq in sequences}) <= 1:
         return dict.fromkeys(sequences, 0)
     turns: list[tuple[float, Sequence]] = []
     places: defaultdict[str, int] = defaultdict(int)
     for seq in sequences:
         share, place = seq.share, places[seq.share.owner]
         places[share.owner] += 1
-        turns.append((OVER if share.most is not None and place >= share.most else place // share.weight, seq))
+        turn = place // share.weight + (BACKGROUND if seq.clock.is_background else 0)
+        turns.append((OVER if share.most is not None and place >= share.most else turn, seq))
     turns.sort(key=lambda pair: pair[0])  # stable: the age decides within a turn
     return {seq: turn for turn, seq in turns}
+
+
+def without_background(sequences: list[Sequence]) -> list[Sequence]:
+    """Return the sequences that are not in the background; all of them if there are no others."""
+    return [seq for seq in sequences if not seq.clock.is_background] or sequences

@@ -15,6 +15,9 @@ is the age where all sequences have one owner. A waiting sequence may take the p
 Priority changes the age: one step of priority is worth a minute of waiting. So requests of low priority are overtaken,
 but not for ever, and the order of two sequences never changes. Among the forks of a request, the earlier fork is older.
 
+Sequences in the background (`BACKGROUND_PRIORITY`, the lines of batches) are computed only in steps in which no other
+sequence has work, and lose their pages to a waiting sequence that is not in the background.
+
 Suspended sequences keep their pages, but do not count against `max_num_seqs`: a suspended sequence may wait for a
 sequence without a place among the running. Suspended sequences are the first to lose their pages to an active sequence,
 and are admitted again after waking.
@@ -39,7 +42,7 @@ from typing import NamedTuple
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.fair_shares import OVER, in_turn
+from aici_engine.fair_shares import BACKGROUND, OVER, in_turn, without_background
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.progress import Phase
@@ -145,8 +148,11 @@ class Scheduler:
             while need > self._cache.num_free_pages - promised:
                 victim = self._newest_suspended(held)
                 if victim is None:
-                    later = (each for each in reversed(turns) if turns[each] > turns[seq] and each.share.owner != owner)
-                    victim = next((each for each in later if self._may_stop(each, held)), None)
+                    later = (each for each in reversed(turns) if turns[each] > turns[seq])
+                    others = (
+                        each for each in later if each.share.owner != owner or turns[each] >= BACKGROUND > turns[seq]
+                    )
+                    victim = next((each for each in others if self._may_stop(each, held)), None)
                     if victim is None:
                         break
                     active.remove(victim)
@@ -176,7 +182,7 @@ class Scheduler:
         """
         if self._depth == 1:
             return _NOBODY
-        active = [seq for seq in self.running if not seq.suspended]
+        active = without_background([seq for seq in self.running if not seq.suspended])
         decodes = Counter(seq.group for seq in active if seq.num_pending == 1 and seq.group not in held)
         last_plan = {group: max(seq.progress.last_plan for seq in group.members) for group in decodes}
         room = -(-len(active) // self._depth)
@@ -196,7 +202,7 @@ class Scheduler:
         plan = StepPlan()
         self._num_plans += 1
         turns = in_turn([seq for seq in self.running if not seq.guest.suspended])
-        active = [seq for seq, turn in turns.items() if turn < OVER]
+        active = without_background([seq for seq, turn in turns.items() if turn < OVER])
         if held or put_off:
             active = [seq for seq in active if seq.group not in held and seq.group not in put_off]
         del active[self._max_num_seqs :]

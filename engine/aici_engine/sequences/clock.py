@@ -2,6 +2,7 @@
 
 import time
 
+from aici_engine.config import BACKGROUND_PRIORITY
 from aici_engine.events import Timings
 
 PRIORITY_S = 60.0
@@ -10,6 +11,7 @@ PRIORITY_S = 60.0
 
 class Clock:
     """`due_at`, in seconds: the time of submission, moved by the priority. Sequences are served by `due_at`.
+    `is_background`: the sequence computes only if no other sequence has work.
 
     The scheduler calls `start`, the output `mark_token`.
     """
@@ -17,6 +19,7 @@ class Clock:
     def __init__(self, submitted_at: float, priority: int = 0) -> None:
         self.submitted_at = submitted_at
         self.due_at = submitted_at + PRIORITY_S * priority
+        self.is_background = priority >= BACKGROUND_PRIORITY
         self._started_at: float | None = None
         self._first_token_at: float | None = None
 
@@ -24,6 +27,7 @@ class Clock:
         """Return the clock of a fork, which starts now."""
         fork = Clock(self.submitted_at)
         fork.due_at = self.due_at
+        fork.is_background = self.is_background
         fork.start()
         return fork
 

@@ -1,7 +1,7 @@
 """The settings of `aici serve`."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Literal, TypeAlias
 
@@ -61,11 +61,33 @@ class ModelConfig:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class KeptFilesLimits:
+    """The limits of files and batches. `ttl_s`: the time after which a file, or a batch that has ended, is forgotten.
+
+    Where a bound is reached, an upload or a new batch is refused. Nothing is forgotten before its time. Results of a
+    running batch count too: where they do not fit, the batch ends with the results so far.
+    """
+
+    ttl_s: float = 30 * 86400.0
+    max_bytes: int = 8 << 30
+    max_owner_bytes: int = 2 << 30
+    max_owner_files: int = 1000
+    max_owner_batches: int = 100
+    max_lines: int = 50_000
+    window_s: float = 86400.0
+
+    def __post_init__(self) -> None:
+        for field_ in fields(self):
+            if getattr(self, field_.name) <= 0:
+                raise UsageError(f"{field_.name} must be above 0, not {getattr(self, field_.name)}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """`models`: the first answers requests that name no model. `port` 0 takes a free port. `max_queue`: waiting
     sequences of a model, in addition to running sequences. `max_forks`: the most forks of a sequence. `modules`:
     controllers that the server starts with, name → file. `responses_file`: keeps responses; with None they are kept in
-    memory.
+    memory. `batches_file`: the same for files and batches.
 
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses.
@@ -81,6 +103,8 @@ class ServerConfig:
     chat: ChatSettings = field(default_factory=ChatSettings)
     responses_file: Path | None = None
     responses_limits: KeptResponsesLimits = field(default_factory=KeptResponsesLimits)
+    batches_file: Path | None = None
+    batches_limits: KeptFilesLimits = field(default_factory=KeptFilesLimits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)

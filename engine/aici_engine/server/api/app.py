@@ -14,6 +14,7 @@ from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
 from aici_engine.server.api import cluster, health, openapi
+from aici_engine.server.batches import batch_routes, file_routes
 from aici_engine.server.gateway import error_responses
 from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
 from aici_engine.server.gateway.api_keys import Keys
@@ -29,6 +30,7 @@ from aici_engine.server.protocols.openai import tokenizer_routes
 from aici_engine.server.protocols.responses import routes as responses
 from aici_engine.server.protocols.rest import controllers
 from aici_engine.server.protocols.rest import routes as rest
+from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.service.service import Service
@@ -39,11 +41,13 @@ def create_app(
     *,
     keys: Keys | None = None,
     kept_responses: ResponseStore | None = None,
+    batches: BatchStore | None = None,
     cors_origins: Sequence[str] = (),
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
     """Return the application over `models`, or over the service of an only model. Without `keys`, everybody has all
-    rights. Without `kept_responses`, responses are kept in memory.
+    rights. Without `kept_responses`, responses are kept in memory; without `batches`, files and batches. A BatchRunner
+    runs the batches.
 
     `observers` hear of every finished request, in addition to the access log and the metrics. `app.state.policies`
     holds the policies of the routes. Raises LookupError for a route without a policy.
@@ -66,6 +70,7 @@ def create_app(
         )
     app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), models.metrics, *observers])
     error_responses.install(app, policies.errors_of)
+    batches = batches or BatchStore()
     for router in (
         openapi.router(app, policies),
         health.router(models),
@@ -77,6 +82,8 @@ def create_app(
         model_list.router(models),
         tokenizer_routes.router(),
         responses.router(kept_responses or ResponseStore()),
+        file_routes.router(batches),
+        batch_routes.router(batches),
         lmtp.router(models, origins=cors_origins),
         anthropic.router(),
     ):

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 from aici_base.errors import UnavailableError
 from aici_engine.server.api.app import create_app
 from aici_engine.server.api.models import make_models
-from aici_engine.server.batches.in_process import InProcess
+from aici_engine.server.batches.in_process import InProcess, engine_up
+from aici_engine.server.batches.line import Line
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.response_store import ResponseStore
@@ -23,12 +24,12 @@ async def in_process(config: ServerConfig) -> AsyncIterator[InProcess]:
         async with make_models(config) as models:
             await models.load_all()
             app = create_app(models, kept_responses=kept)
-            service = models.default.service
-            assert service is not None
-            client = service.client
 
-            async def ready() -> None:
-                up, failed = (asyncio.ensure_future(each.wait()) for each in (client.up, models.all_failed))
+            async def ready(line: Line) -> None:
+                up, failed = (
+                    asyncio.ensure_future(engine_up(models, line)),
+                    asyncio.ensure_future(models.all_failed.wait()),
+                )
                 try:
                     await asyncio.wait((up, failed), return_when=asyncio.FIRST_COMPLETED)
                 finally:

@@ -12,10 +12,12 @@ from collections.abc import Callable
 from aici_base.errors import UnavailableError, UsageError
 from aici_engine.server.api.app import create_app
 from aici_engine.server.api.models import make_models
+from aici_engine.server.batches.runner import BatchRunner
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.http_server import HttpServer
+from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.telemetry import tracing
@@ -45,17 +47,19 @@ def serve(
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
     kept = ResponseStore(config.responses_file, config.responses_limits)
-    with kept, _listen(config) as listener, beside or contextlib.nullcontext():
+    batches = BatchStore(config.batches_file, config.batches_limits)
+    with kept, batches, _listen(config) as listener, beside or contextlib.nullcontext():
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
             _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
-        asyncio.run(_serve(config, keys, kept, listener, started))
+        asyncio.run(_serve(config, keys, kept, batches, listener, started))
 
 
 async def _serve(
     config: ServerConfig,
     keys: Keys,
     kept: ResponseStore,
+    batches: BatchStore,
     listener: socket.socket,
     started: Callable[[str], None],
 ) -> None:
@@ -76,14 +80,22 @@ async def _serve(
             return
         loading.result()
         spans = stack.enter_context(tracing.from_environment(models.default.name))
-        app = create_app(models, keys=keys, kept_responses=kept, cors_origins=config.cors_origins, observers=spans)
+        app = create_app(
+            models,
+            keys=keys,
+            kept_responses=kept,
+            batches=batches,
+            cors_origins=config.cors_origins,
+            observers=spans,
+        )
         server = HttpServer(http_server.config(app))
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
         started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
         failing = loop.create_task(models.all_failed.wait())
-        await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
+        async with BatchRunner(app, models, batches, keys.principal_named):
+            await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
         models.admission.drain_begun.set()
         if not failing.done():
             await _drain(models, config.drain_timeout_s)

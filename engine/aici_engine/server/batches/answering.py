@@ -1,14 +1,15 @@
 """Answers lines, several at a time, in the order of completion."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from http import HTTPStatus
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias, TypeVar, cast
 
 from aici_engine.server.batches.line import Answer, Line
 
 Answerer: TypeAlias = Callable[[Line], Awaitable[Answer]]
 _T = TypeVar("_T")
+_R = TypeVar("_R")
 
 MAX_ATTEMPTS: Final = 3
 _RETRY_S: Final = 1.0
@@ -33,33 +34,40 @@ async def answer_line(line: Line, answerer: Answerer) -> Answer:
 
 
 async def answer_all(
-    lines: Iterator[_T], answer: Callable[[_T], Awaitable[bytes]], room: Callable[[], int]
-) -> AsyncGenerator[list[bytes], None]:
+    lines: AsyncIterator[_T], answer: Callable[[_T], Awaitable[_R]], room: Callable[[], int]
+) -> AsyncGenerator[list[_R], None]:
     """Yield results in groups, as they become ready. At most `room()` lines run at a time; the number may change.
 
     Closing the generator ends the lines that run.
     """
-    running: set[asyncio.Task[bytes]] = set()
+    running: set[asyncio.Future[_R]] = set()
     is_over = False
     try:
         while True:
             while not is_over and len(running) < room():
-                line = next(lines, None)
-                if line is None:
+                try:
+                    running.add(asyncio.ensure_future(answer(await anext(lines))))
+                except StopAsyncIteration:
                     is_over = True
-                else:
-                    running.add(asyncio.ensure_future(answer(line)))
             if not running:
                 if is_over:
                     return
                 await asyncio.sleep(_LOOK_AGAIN_S)
                 continue
-            done, running = await asyncio.wait(
+            done, _ = await asyncio.wait(
                 running, timeout=None if is_over else _LOOK_AGAIN_S, return_when=asyncio.FIRST_COMPLETED
             )
+            running -= done
             if done:
                 yield [each.result() for each in done]
     finally:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+async def in_threads(items: Iterator[_T]) -> AsyncGenerator[_T, None]:
+    """Yield the same items. A disk may delay an iterator, so each step runs in a thread."""
+    nothing = object()
+    while (item := await asyncio.to_thread(next, items, nothing)) is not nothing:
+        yield cast("_T", item)

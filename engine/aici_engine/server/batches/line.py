@@ -26,8 +26,6 @@ _FIELDS: Final = ("custom_id", "method", "url", "body")
 class LineError(UsageError):
     """A line is no request. `error_code` names the problem, `param` the wrong field."""
 
-    code = "invalid_batch_line"
-
     def __init__(self, error_code: str, message: str, *, param: str = "", hint: str = "") -> None:
         super().__init__(message, param=param, hint=hint)
         self.error_code = error_code

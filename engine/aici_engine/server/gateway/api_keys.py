@@ -66,6 +66,11 @@ class Keys:
         else:
             _log.info("%d API keys", len(self._principals))
 
+    def principal_named(self, name: str) -> Principal | None:
+        """Return the Principal of the key `name`; None if the key is gone."""
+        known = [Principal()] if self._path is None else self._principals.values()
+        return next((principal for principal in known if principal.name == name), None)
+
     def principal_of(self, connection: HTTPConnection) -> Principal:
         """Return the Principal of a connection. Raises UnauthorizedError for a missing or unknown key."""
         if self._path is None:

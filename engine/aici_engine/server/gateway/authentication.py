@@ -28,15 +28,18 @@ class AuthenticationMiddleware:
         if scope["type"] == "lifespan":
             return await self._app(scope, receive, send)
         policy = self._policies.of(scope)
-        if not policy.needs_key or "principal" in scope.get("state", {}):
+        if not policy.needs_key:
             return await self._app(scope, receive, send)
+        state = scope.setdefault("state", {})
         try:
-            principal = self._keys.principal_of(HTTPConnection(scope))
-            if policy.is_counted:
-                self._admission.count(principal)
+            principal = state.get("principal")
+            if principal is None:
+                principal = self._keys.principal_of(HTTPConnection(scope))
+                if policy.is_counted:
+                    self._admission.count(principal)
         except AiciError as error:
             return await refuse(policy.errors, error, scope, receive, send)
-        scope.setdefault("state", {})["principal"] = principal
+        state["principal"] = principal
         if (this := request_record.current.get()) is not None:
             this.key_name = principal.name
         return await self._app(scope, receive, send)

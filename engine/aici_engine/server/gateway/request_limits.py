@@ -22,7 +22,9 @@ class RequestLimitsMiddleware:
         self._limits = limits
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        principal = scope.get("state", {}).get("principal")
+        if scope["type"] != "http" or (principal is not None and principal.is_background):
+            # Nobody waits for a line of a batch, and the line was checked when its file was read.
             return await self._app(scope, receive, send)
         policy = self._policies.of(scope)
         timeout_s = policy.timeout_s or self._limits.request_timeout_s

@@ -19,7 +19,8 @@ class Principal:
     above it wait.
 
     `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
-    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for.
+    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `is_background`: for the
+    lines of batches, which take no place in the queue, have no time limit, and are computed when nothing else is.
     """
 
     name: str = "localhost"
@@ -31,6 +32,7 @@ class Principal:
     max_concurrency: int | None = None
     weight: int = 1
     min_priority: int | None = None
+    is_background: bool = False
 
     @property
     def share(self) -> Share:
@@ -129,6 +131,9 @@ class Admission:
                 f"the request needs {num_sequences} sequences: the key {principal.name} may have"
                 f" {principal.max_concurrency}"
             )
+        if principal.is_background:
+            yield
+            return
         if self.num_admitted + num_sequences > capacity:
             raise RateLimitError(
                 f"{self.num_admitted} sequences run or wait: the queue is full", retry_after_s=_RETRY_AFTER_S

@@ -8,24 +8,20 @@ a conversation are kept once.
 """
 
 import asyncio
-import contextlib
 import json
-import os
 import sqlite3
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from aici_base.errors import NotFoundError, UnavailableError, UsageError
+from aici_base.errors import NotFoundError, UsageError
 from aici_engine.server.config import KeptResponsesLimits
+from aici_engine.server.service.database import Database
 
-_BUSY_S = 10.0
 _VERSION = 1
-_SCHEMA = f"""
-    BEGIN IMMEDIATE;
+_SCHEMA = """
     CREATE TABLE IF NOT EXISTS responses (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, previous TEXT, body TEXT NOT NULL, used_at REAL NOT NULL,
         size_bytes INTEGER NOT NULL
@@ -36,8 +32,6 @@ _SCHEMA = f"""
         is_output INTEGER NOT NULL, id TEXT NOT NULL, item TEXT NOT NULL, PRIMARY KEY (response, number)
     );
     CREATE INDEX IF NOT EXISTS by_id ON items (id);
-    PRAGMA user_version = {_VERSION};
-    COMMIT;
 """
 _CHAIN = """
     WITH RECURSIVE chain (id, previous, body, depth) AS (
@@ -75,12 +69,7 @@ class ResponseStore:
     ) -> None:
         self._limits = limits or KeptResponsesLimits()
         self._clock = clock
-        self._lock = threading.Lock()
-        self._path = path
-        try:
-            self._db = _opened(path)
-        except (OSError, sqlite3.Error) as error:
-            raise UnavailableError(f"cannot keep responses in {path}: {error}", hint="name another file") from error
+        self._database = Database(path, schema=_SCHEMA, version=_VERSION, what="responses")
 
     async def keep(self, owner: str, response: KeptResponse) -> None:
         """Keep a response. Forgets other responses if need be; a response larger than a bound is not kept."""
@@ -110,8 +99,7 @@ class ResponseStore:
         return await asyncio.to_thread(self._item, owner, item_id)
 
     def close(self) -> None:
-        with self._lock:
-            self._db.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -127,7 +115,7 @@ class ResponseStore:
         size_bytes = len(text) + sum(len(row[-1]) for row in rows)
         if size_bytes > min(self._limits.max_owner_bytes, self._limits.max_bytes):
             return
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             db.execute(
                 "INSERT INTO responses VALUES (?, ?, ?, ?, ?, ?)",
                 (body["id"], owner, response.previous, text, self._clock(), size_bytes),
@@ -149,17 +137,17 @@ class ResponseStore:
             size_bytes -= _forget_oldest(db, db.execute(by_size).fetchone()[0])
 
     def _response(self, owner: str, response_id: str) -> dict[str, Any]:
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             *_, (_, _, body) = self._chain(db, owner, response_id)
             return {**json.loads(body), "output": _items(db, response_id, is_output=1)}
 
     def _delete(self, owner: str, response_id: str) -> None:
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             self._chain(db, owner, response_id)
             db.execute("DELETE FROM responses WHERE id = ?", (response_id,))
 
     def _conversation(self, owner: str, response_id: str, *, with_output: bool) -> list[dict[str, Any]]:
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             chain = self._chain(db, owner, response_id)
             if (missing := chain[0][1]) is not None:
                 raise self._missing(missing, f", which comes before {response_id}, is not kept any more")
@@ -167,7 +155,7 @@ class ResponseStore:
             return earlier + _items(db, response_id, is_output=None if with_output else 0)
 
     def _item(self, owner: str, item_id: str) -> dict[str, Any]:
-        with self._transaction() as db:
+        with self._database.transaction() as db:
             found = db.execute(
                 "SELECT item FROM items JOIN responses ON responses.id = response"
                 " WHERE items.id = ? AND owner = ? AND used_at >= ? LIMIT 1",
@@ -199,38 +187,6 @@ class ResponseStore:
             f"the response {response_id[:80]}{what}",
             hint=f"responses created with `store` are kept for {days:g} days after their last use, within bounds",
         )
-
-    @contextlib.contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
-        with self._lock:
-            try:
-                self._db.execute("BEGIN IMMEDIATE")
-                try:
-                    yield self._db
-                except BaseException:
-                    self._db.execute("ROLLBACK")
-                    raise
-                self._db.execute("COMMIT")
-            except sqlite3.Error as error:
-                raise UnavailableError(f"the store of responses failed: {error}", hint="try again") from error
-
-
-def _opened(path: Path | None) -> sqlite3.Connection:
-    if path is not None:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT, 0o600))  # SQLite gives its other files the same mode
-    db = sqlite3.connect(path or ":memory:", timeout=_BUSY_S, isolation_level=None, check_same_thread=False)
-    try:
-        [version] = db.execute("PRAGMA user_version").fetchone()
-        if version not in (0, _VERSION):
-            raise OSError(f"the file is of another version of aici ({version}, not {_VERSION})")
-        db.executescript("PRAGMA journal_mode = WAL; PRAGMA synchronous = NORMAL; PRAGMA secure_delete = ON;")
-        db.execute("PRAGMA foreign_keys = ON")
-        db.executescript(_SCHEMA)
-    except BaseException:
-        db.close()
-        raise
-    return db
 
 
 def _items(db: sqlite3.Connection, response_id: str, *, is_output: int | None = None) -> list[dict[str, Any]]:

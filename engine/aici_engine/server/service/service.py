@@ -10,7 +10,7 @@ from aici_base.errors import UnavailableError, UsageError
 from aici_controllers.store import Store
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
-from aici_engine.config import SamplingParams
+from aici_engine.config import BACKGROUND_PRIORITY, SamplingParams
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import LongPromptError
@@ -115,13 +115,14 @@ class Service:
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
-            priority=generation.priority,
+            priority=BACKGROUND_PRIORITY if principal.is_background else generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
             watch=self.metrics.watch(self.name),
         )
-        stream.expire_after(self.limits.request_timeout_s)
+        if not principal.is_background:
+            stream.expire_after(self.limits.request_timeout_s)
         return stream
 
     @contextlib.asynccontextmanager

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from aici_engine.server.batches.answering import MAX_ATTEMPTS, answer_all, answer_line
+from aici_engine.server.batches.answering import MAX_ATTEMPTS, answer_all, answer_line, in_threads
 from aici_engine.server.batches.line import Answer, Line
 
 _LINE = Line("a", "/v1/completions", {})
@@ -36,20 +36,20 @@ def test_attempts(statuses: list[int], last: int) -> None:
 def test_every_line_once_and_no_more_at_a_time_than_there_is_room() -> None:
     running = most = 0
     room = 3
+    together = asyncio.Barrier(room)
 
     async def answer(number: int) -> bytes:
         nonlocal running, most
         running += 1
         most = max(most, running)
-        for _ in range(number % 4):
-            await asyncio.sleep(0)
+        await together.wait()
         running -= 1
         return b"%d" % number
 
     async def main() -> list[bytes]:
-        return [text async for group in answer_all(iter(range(50)), answer, lambda: room) for text in group]
+        return [text async for group in answer_all(in_threads(iter(range(51))), answer, lambda: room) for text in group]
 
-    assert sorted(asyncio.run(main()), key=int) == [b"%d" % number for number in range(50)]
+    assert sorted(asyncio.run(main()), key=int) == [b"%d" % number for number in range(51)]
     assert most == room
 
 
@@ -62,7 +62,7 @@ def test_lines_wait_for_room() -> None:
 
     async def main() -> int:
         nonlocal room
-        groups = answer_all(iter(range(3)), answer, lambda: room)
+        groups = answer_all(in_threads(iter(range(3))), answer, lambda: room)
         first = asyncio.ensure_future(anext(groups))
         await asyncio.sleep(0.05)
         assert not first.done()
@@ -85,7 +85,7 @@ def test_a_failure_or_a_close_ends_the_lines_that_run() -> None:
         raise AssertionError
 
     async def fail(numbers: Iterator[int]) -> None:
-        async with contextlib.aclosing(answer_all(numbers, answer, lambda: 3)) as groups:
+        async with contextlib.aclosing(answer_all(in_threads(numbers), answer, lambda: 3)) as groups:
             async for _ in groups:
                 raise AssertionError
 

@@ -17,7 +17,7 @@ _CHAT = "/v1/chat/completions"
 _MESSAGES = [{"role": "user", "content": "Hello"}]
 
 
-async def _ready() -> None: ...
+async def _ready(line: Line) -> None: ...
 
 
 def _answer(api: Api, line: Line, principal: Principal | None = None) -> Answer:

@@ -1,0 +1,74 @@
+"""Forms are read as a client writes them, and as another parser reads them."""
+
+import contextlib
+from email.parser import BytesParser
+from email.policy import HTTP
+
+import httpx2
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aici_base.errors import UsageError
+from aici_engine.server.gateway.multipart import FormField, read_form
+
+_KIND = "multipart/form-data; boundary=xyz"
+
+
+def _form(*parts: bytes, end: bytes = b"--xyz--\r\n") -> bytes:
+    return b"".join(b"--xyz\r\n" + part + b"\r\n" for part in parts) + end
+
+
+def _part(name: str, content: bytes = b"1") -> bytes:
+    return f'Content-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content
+
+
+@given(st.binary(max_size=200), st.sampled_from(["a.jsonl", "ä b.jsonl", 'q"uote.jsonl', "semi;colon"]), st.text())
+def test_forms_of_a_client(content: bytes, filename: str, text: str) -> None:
+    request = httpx2.Request("POST", "http://it/", data={"purpose": text}, files={"file": (filename, content)})
+    form = read_form(request.headers["content-type"], request.read())
+    assert form["purpose"].content.decode() == text
+    assert form["file"].content == content
+    assert form["file"].filename in (filename, filename.replace('"', "%22"))
+
+
+@given(st.lists(st.sampled_from([b"--xyz", b"\r\n", b"\n", b"--", b"a", b"\0", b"xyz--", b": "]), max_size=12))
+def test_content_as_the_standard_library_reads_it(pieces: list[bytes]) -> None:
+    content = b"".join(pieces)
+    if b"\r\n--xyz" in b"\r\n" + content:
+        return  # the client must choose another boundary
+    body = _form(_part("file", content))
+    assert read_form(_KIND, body) == {"file": FormField(content)}
+    if b"\r" not in content and b"\n" not in content:  # the standard library takes other ends of lines for its own
+        head = f"Content-Type: {_KIND}\r\n\r\n".encode()
+        [other] = BytesParser(policy=HTTP).parsebytes(head + body).iter_parts()
+        assert other.get_payload(decode=True) == content
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "said"),
+    [
+        ("application/json", b"{}", "is not a form"),
+        ("multipart/form-data", _form(), "is not a form"),
+        ("multipart/mixed; boundary=xyz", _form(), "is not a form"),
+        ('multipart/form-data; boundary="\u00e4"', _form(), "RFC 2046"),
+        (_KIND, b"", "ends too early"),
+        (_KIND, _form(_part("a"), end=b""), "ends too early"),
+        (_KIND, _form(_part("a"), _part("a")), "twice"),
+        (_KIND, _form(b"no head"), "no head"),
+        (_KIND, _form(b"\r\n1"), "no name"),
+        (_KIND, _form(b"Content-Disposition: form-data\r\n\r\n1"), "no name"),
+        (_KIND, _form(b'Content-Disposition: attachment; name="a"\r\n\r\n1'), "no name"),
+        (_KIND, _form(*(_part(str(number)) for number in range(33))), "more than 32"),
+    ],
+)
+def test_other_bodies_are_refused(kind: str, body: bytes, said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        read_form(kind, body)
+
+
+@given(st.binary(max_size=300))
+def test_no_body_is_more_than_refused(body: bytes) -> None:
+    for each in (body, b"--xyz\r\n" + body, _form(body)):
+        with contextlib.suppress(UsageError):
+            read_form(_KIND, each)
