@@ -2,6 +2,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from aici_base.plain_text import without_controls
 from aici_cli.output import say
 
 if TYPE_CHECKING:
@@ -22,7 +23,7 @@ def report(results: "Sequence[Result[Any]]", *, log: bool, constrained: bool) ->
         marks = [f"[{fork.index}] " for fork in result.forks] or [""]
         for mark, sequence in zip(marks, sequences, strict=True):
             for line in sequence.logs.splitlines() if log else ():
-                say(mark + line)
+                say(mark + without_controls(line, keep="\t"))
         failures: list[tuple[str, AiciError]] = [
             (mark, sequence.error) for mark, sequence in zip(marks, sequences, strict=True) if sequence.error
         ]

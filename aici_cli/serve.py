@@ -143,6 +143,10 @@ def serve(
     cors_origin: Annotated[
         list[str] | None, typer.Option(help="The origin of a web page that may call; repeat for more origins.")
     ] = None,
+    allow_host: Annotated[
+        list[str] | None,
+        typer.Option(help="Without API keys: another host name of this machine, or * for any; repeat for more."),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_format: Annotated[
         str | None, typer.Option(help="json or text (default: text on a terminal, else json).")
@@ -217,6 +221,7 @@ def serve(
         responses_limits=KeptResponsesLimits(ttl_s=responses_days * 86400),
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
+        allowed_hosts=tuple(name.lower() for name in allow_host or ()),
         modules=_modules(controllers),
         log_level=log_level.upper(),
         log_format="json" if look == "json" else "text",

@@ -149,6 +149,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l memory -r -f -d 'This
 complete -c aici -n '__fish_seen_subcommand_from serve' -l min-nodes -r -f -d 'Nodes to wait for, besides this machine.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l replan-after -r -f -d 'A node that is away for so many seconds loses its layers to others.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l cors-origin -r -f -d 'The origin of a web page that may call; repeat for more origins.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l allow-host -r -f -d 'Without API keys: another host name of this machine, or * for any; repeat for more.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l log-level -r -f -a 'DEBUG INFO WARNING ERROR' -d 'DEBUG, INFO, WARNING or ERROR.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l log-format -r -f -a 'json text' -d 'json or text (default: text on a terminal, else json).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l help -d 'Show this message and exit.'

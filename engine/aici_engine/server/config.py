@@ -90,7 +90,7 @@ class ServerConfig:
     memory. `batches_file`: the same for files and batches.
 
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
-    other web pages cannot read responses.
+    other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     """
 
     models: tuple[ModelConfig, ...]
@@ -107,6 +107,7 @@ class ServerConfig:
     batches_limits: KeptFilesLimits = field(default_factory=KeptFilesLimits)
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
+    allowed_hosts: tuple[str, ...] = ()
     modules: Mapping[str, Path] = field(default_factory=dict)
     log_level: str = "INFO"
     log_format: LogFormat = "text"

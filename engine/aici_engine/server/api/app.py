@@ -7,7 +7,7 @@ To add an endpoint: write an `async def` with `@routes.post("/path")` and `@with
 `create_app`; the shape of its errors goes into `gateway/error_responses.py`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from importlib.metadata import version
 
 from fastapi import FastAPI
@@ -22,6 +22,7 @@ from aici_engine.server.gateway.authentication import AuthenticationMiddleware
 from aici_engine.server.gateway.model_use import ModelUseMiddleware
 from aici_engine.server.gateway.request_limits import RequestLimitsMiddleware
 from aici_engine.server.gateway.route_policy import RoutePolicies
+from aici_engine.server.gateway.web_pages import WebPagesMiddleware
 from aici_engine.server.protocols import check, model_list
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
@@ -43,11 +44,13 @@ def create_app(
     kept_responses: ResponseStore | None = None,
     batches: BatchStore | None = None,
     cors_origins: Sequence[str] = (),
+    hosts: Collection[str] | None = None,
     observers: Sequence[Observer] = (),
 ) -> FastAPI:
     """Return the application over `models`, or over the service of an only model. Without `keys`, everybody has all
     rights. Without `kept_responses`, responses are kept in memory; without `batches`, files and batches. A BatchRunner
     runs the batches.
+    `hosts`: the host names that are served besides addresses; None serves all.
 
     `observers` hear of every finished request, in addition to the access log and the metrics. `app.state.policies`
     holds the policies of the routes. Raises LookupError for a route without a policy.
@@ -68,6 +71,7 @@ def create_app(
             allow_headers=["*"],
             expose_headers=["x-request-id", "retry-after", "aici-warnings"],
         )
+    app.add_middleware(WebPagesMiddleware, policies=policies, origins=cors_origins, hosts=hosts)
     app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), models.metrics, *observers])
     error_responses.install(app, policies.errors_of)
     batches = batches or BatchStore()
@@ -84,7 +88,7 @@ def create_app(
         responses.router(kept_responses or ResponseStore()),
         file_routes.router(batches),
         batch_routes.router(batches),
-        lmtp.router(models, origins=cors_origins),
+        lmtp.router(models),
         anthropic.router(),
     ):
         policies.read(router.routes)

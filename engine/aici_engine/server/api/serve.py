@@ -17,6 +17,7 @@ from aici_engine.server.config import ServerConfig
 from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.http_server import HttpServer
+from aici_engine.server.gateway.web_pages import names_of_this_machine
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
@@ -80,12 +81,15 @@ async def _serve(
             return
         loading.result()
         spans = stack.enter_context(tracing.from_environment(models.default.name))
+        # A page cannot know a key, so a server with keys needs no names.
+        named = names_of_this_machine(config.host) | set(config.allowed_hosts)
         app = create_app(
             models,
             keys=keys,
             kept_responses=kept,
             batches=batches,
             cors_origins=config.cors_origins,
+            hosts=named if config.api_key_file is None else None,
             observers=spans,
         )
         server = HttpServer(http_server.config(app))

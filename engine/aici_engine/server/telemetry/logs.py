@@ -7,6 +7,7 @@ from contextvars import ContextVar
 
 import orjson
 
+from aici_base.plain_text import without_controls
 from aici_engine.server.config import LogFormat
 
 request_id: ContextVar[str] = ContextVar("request_id", default="")
@@ -60,4 +61,4 @@ class TextFormatter(logging.Formatter):
             fields.append(f"request_id={this}")
         words = [time.strftime("%H:%M:%S", time.localtime(record.created)), f"{level}{record.getMessage()}", *fields]
         trace = f"\n{self.formatException(record.exc_info)}" if record.exc_info else ""
-        return " ".join(words) + trace
+        return without_controls(" ".join(words)) + without_controls(trace, keep="\n")

@@ -157,3 +157,13 @@ def test_lines_of_a_log() -> None:
     assert "WARNING said this" in as_text
     assert "request_id=a-1" in as_text
     assert as_text.endswith("ValueError: it broke")
+
+
+def test_no_request_forges_a_line_or_moves_a_terminal() -> None:
+    """The path of a request is the sender's."""
+    path = "/x\r\n12:00:00 POST /v1/run 200\x1b[31m\u2028"
+    line = logging.LogRecord("aici_engine", logging.INFO, "", 1, "%s %s %d", ("GET", path, 404), None)
+    line.__dict__["fields"] = {"path": path}
+    text = TextFormatter().format(line)
+    assert text.isprintable()
+    assert r"/x\r\n12:00:00" in text

@@ -1,13 +1,9 @@
 """The routes of LMTP: WebSockets on `/` and `/lmtp`. A browser gets a text page instead."""
 
-from collections.abc import Sequence
-
 from fastapi import APIRouter, WebSocket
 from fastapi.responses import PlainTextResponse
 
-from aici_base.errors import ForbiddenError
 from aici_engine.server.gateway.caller import caller
-from aici_engine.server.gateway.error_responses import OPENAI, response
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.lmtp.connection import Connection
 from aici_engine.server.service.models import Models
@@ -25,8 +21,7 @@ Operations   /health, /ready, /stats, /metrics
 """
 
 
-def router(models: Models, *, origins: Sequence[str] = ()) -> APIRouter:
-    """`origins`: web pages of these origins may connect, in addition to the server's own pages."""
+def router(models: Models) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
@@ -47,11 +42,6 @@ def router(models: Models, *, origins: Sequence[str] = ()) -> APIRouter:
     @routes.websocket("/lmtp")
     @with_policy(RoutePolicy())
     async def lmtp(socket: WebSocket) -> None:
-        if _is_foreign(socket, origins):
-            why = ForbiddenError(
-                "this web page may not connect", hint="the server's administrator can allow the origin of the page"
-            )
-            return await socket.send_denial_response(response(OPENAI, why))
         return await Connection(socket, models, caller(socket), is_greeted=_wants_greeting(socket)).serve()
 
     return routes
@@ -60,11 +50,3 @@ def router(models: Models, *, origins: Sequence[str] = ()) -> APIRouter:
 def _wants_greeting(socket: WebSocket) -> bool:
     """Return True for `?greeting=1`. Plain clients take a message that they did not ask for as an error."""
     return socket.query_params.get("greeting") in ("1", "true")
-
-
-def _is_foreign(socket: WebSocket, origins: Sequence[str]) -> bool:
-    """Return True for a page of another origin. Browsers let any page connect to any server, and send its origin."""
-    origin = socket.headers.get("origin")
-    if origin is None or origin in origins or "*" in origins:
-        return False
-    return origin.partition("//")[2] != socket.headers.get("host")
