@@ -19,6 +19,7 @@ from aici_base.ids import TokenId
 from aici_engine.config import MAX_PRIORITY, EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
+from aici_engine.pooling import POOLINGS
 from aici_engine.profile import StepProfile
 from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
@@ -46,6 +47,7 @@ class Stats(TypedDict):
     cached_tokens: int
 
 
+NO_STATES = "this engine computes no embeddings: its model is divided over stages"
 _WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
 """Sampling parameters that do not go with a controller."""
 
@@ -93,6 +95,11 @@ class Engine:
         return self._components.vocab_size
 
     @property
+    def states_size(self) -> int:
+        """The numbers of an embedding; 0 if this engine computes none."""
+        return self._components.executor.states_size
+
+    @property
     def eos_tokens(self) -> frozenset[TokenId]:
         """The tokens that end plain generation."""
         return self._components.eos_tokens
@@ -123,7 +130,7 @@ class Engine:
         too long prompt, or for options that exclude each other, and UnavailableError after `shutdown`.
         """
         prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
-        limit = self._limit(prompt, request.sampling.max_tokens)
+        limit = self._limit(prompt, 0 if request.pooling else request.sampling.max_tokens)
         self._check(request, len(prompt))
         with self._lock:
             self.check_alive()
@@ -139,6 +146,7 @@ class Engine:
                     sink=sink or handle.put,
                     submitted_at=time.monotonic(),
                     score_from=request.score_from,
+                    pooling=request.pooling,
                     priority=request.priority,
                     salt=request.cache_salt,
                     share=request.share,
@@ -325,6 +333,8 @@ class Engine:
                 f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}",
                 param="priority",
             )
+        if request.pooling is not None:
+            self._check_pooling(request)
         given = {name: getattr(request.sampling, name) for name in _WITHOUT_CONTROLLER}
         names = ["score_from"] * (first is not None) + [name for name, value in given.items() if value]
         if request.controller is not None and names:
@@ -334,6 +344,15 @@ class Engine:
                 hint=f"send a request without a controller for {name}",
                 param=name,
             )
+
+    def _check_pooling(self, request: Request) -> None:
+        if not self.states_size:
+            raise UsageError(NO_STATES, hint="serve the model in one process", param="pooling")
+        if request.pooling not in POOLINGS:
+            raise UsageError(f"pooling is {request.pooling!r}", hint=f"use {' or '.join(POOLINGS)}", param="pooling")
+        if request.controller is not None or request.score_from is not None:
+            other = "a controller" if request.controller is not None else "score_from"
+            raise UsageError(f"pooling does not go with {other}: an embedding has no output", param="pooling")
 
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:

@@ -11,6 +11,7 @@ from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
     ControlEvent,
+    EmbeddingEvent,
     Event,
     FinishEvent,
     FinishReason,
@@ -74,6 +75,13 @@ class EventOutput:
         scores = seq.sampler.take_scores(seq.transcript.prompt_len)
         if scores is not None:
             self._tell(seq, ScoreEvent(scores))
+
+    def embedded(self, seq: Sequence) -> None:
+        """Report the vector of the prompt, which is complete."""
+        assert seq.pooling is not None
+        vector = seq.pooling.vector()
+        assert vector is not None
+        self._tell(seq, EmbeddingEvent(vector))
 
     def controlled(self, seq: Sequence, logs: str, storage: Seq[dict[str, Any]]) -> None:
         """Report the logs and the written variables of a guest's callback, if any."""

@@ -9,6 +9,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final, NamedTuple, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
+
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
 
@@ -80,6 +83,13 @@ class ScoreEvent:
     """The scores of the prompt's tokens from `Request.score_from` on. Sent once, before the first TokenEvent."""
 
     scores: tuple[TokenScore, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddingEvent:
+    """The pooled final states (hidden_size,) of a request with `Request.pooling`, not normalized."""
+
+    vector: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,5 +198,13 @@ class ForkEvent:
 
 
 Event: TypeAlias = (
-    AcceptedEvent | ScoreEvent | ControlEvent | TokenEvent | BacktrackEvent | FinishEvent | ForkedEvent | ForkEvent
+    AcceptedEvent
+    | ScoreEvent
+    | EmbeddingEvent
+    | ControlEvent
+    | TokenEvent
+    | BacktrackEvent
+    | FinishEvent
+    | ForkedEvent
+    | ForkEvent
 )

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 from aici_base.errors import UnavailableError
 from aici_base.ids import TokenId
 from aici_engine.arrays import Array
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import StepInput
 
 
@@ -24,13 +25,23 @@ class PendingStep(Protocol):
         failed; the contents of pages that this step or a later step wrote are undefined then.
         """
 
+    def states(self) -> FinalStates:
+        """Return the final states (S, states_size): `num_states` rows per chunk, in their order.
+
+        Call after `logits`, and only for a step with a chunk that wants states.
+        """
+        raise NotImplementedError
+
 
 class Executor(Protocol):
     """Owns the storage of the keys and values, and computes steps in the order of `begin`.
 
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
-    `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda.
+    `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda. `states_size`: the
+    numbers of a final state; 0 if the executor gives none.
     """
+
+    states_size: int = 0
 
     depth: int
     vocab_size: int

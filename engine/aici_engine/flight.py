@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
@@ -21,6 +23,7 @@ from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.live_sequences import LiveSequences
+from aici_engine.pooling import FinalStates
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
 from aici_engine.sample.sampler import Sampler
@@ -36,9 +39,9 @@ _log = logging.getLogger(__name__)
 class Flight:
     """A step that has begun and not ended.
 
-    `held`: the requests with logits in the flight. `answers`: see `GuestSession.answers`; `None` before the guests'
-    answers are received. `pending`: the forward pass, or `None` if the pass failed to begin. `num_logits[i]`: rows of
-    logits for chunk i of the plan. `began_at`: by the monotonic clock.
+    `held`: the requests with logits or final states in the flight. `answers`: see `GuestSession.answers`; `None` before
+    the guests' answers are received. `pending`: the forward pass, or `None` if the pass failed to begin. `wanted[i]`:
+    rows of logits and final states for chunk i of the plan. `began_at`: by the monotonic clock.
     """
 
     plan: StepPlan
@@ -47,7 +50,7 @@ class Flight:
     began_at: float = 0.0
     answers: dict[SeqId, GuestAnswer] | None = None
     pending: PendingStep | None = None
-    num_logits: list[int] = field(default_factory=list)
+    wanted: list[tuple[int, int]] = field(default_factory=list)
 
     def sequences(self) -> list[Sequence]:
         return [*(chunk.seq for chunk in self.plan.chunks), *(fork.child for fork in self.new_forks)]
@@ -61,6 +64,7 @@ class FlightResult:
     `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `spoiled`: the pass
     failed after it had begun, so pages do not hold what the cache says. `answers`: see `GuestSession.answers`.
     `began_at`: by the monotonic clock. `waited_s`: seconds that the engine waited for guests after the forward pass.
+    `states[i]`: the final states for chunk i of the plan, `num_states` rows; empty if no chunk wants states.
     """
 
     plan: StepPlan
@@ -70,6 +74,7 @@ class FlightResult:
     new_forks: list[NewFork]
     began_at: float
     waited_s: float
+    states: list[FinalStates] = field(default_factory=list)
 
     def family(self, seq: Sequence) -> list[Sequence]:
         """Return the sequence and its forks of this step. The family shares a row of logits."""
@@ -120,7 +125,7 @@ class FlightRunner:
         """Ask the guests, and begin the forward pass. Raises StateLostError, with the flight among the flights."""
         held = {
             seq.group for seq, num_tokens, samples in plan.chunks
-            if samples or num_rows(seq, seq.progress.num_computed + num_tokens)
+            if any(_wanted(seq, seq.progress.num_computed + num_tokens, samples=samples))
         }  # fmt: skip
         self._live.held |= held
         flight = Flight(plan, held, self._ask_guests(plan))
@@ -130,7 +135,7 @@ class FlightRunner:
         try:
             step = self._step_input(plan)
             self._profile.lap("batch")
-            flight.num_logits = [chunk.num_logits for chunk in step.chunks]
+            flight.wanted = [(chunk.num_logits, chunk.num_states) for chunk in step.chunks]
             flight.pending = self._executor.begin(step)
             self._profile.lap("forward")
             self._scheduler.advance(plan)
@@ -146,7 +151,7 @@ class FlightRunner:
         Raises StateLostError, with the flight among the flights.
         """
         flight = self._flights[0]
-        rows = self._rows(flight)
+        rows, states = self._rows(flight)
         self._profile.lap("forward")
         began = time.monotonic()
         answers = self._read_answers() if flight.answers is None else flight.answers
@@ -154,7 +159,7 @@ class FlightRunner:
         self._profile.lap("answers")
         self._remove(flight)
         spoiled = flight.pending is not None and not rows
-        return FlightResult(flight.plan, rows, spoiled, answers, flight.new_forks, flight.began_at, waited_s)
+        return FlightResult(flight.plan, rows, spoiled, answers, flight.new_forks, flight.began_at, waited_s, states)
 
     def abandon(self) -> None:
         """Give up all flights. Their guests are heard, and their new forks run; no sequence gets a token."""
@@ -204,23 +209,27 @@ class FlightRunner:
             start = seq.progress.num_computed
             end = start + num_tokens
             pages = self._cache.page_table(seq.seq_id)
-            num_logits = max(int(samples), num_rows(seq, end))
-            chunks.append(Chunk(seq.seq_id, seq.transcript.tokens[start:end], start, pages, num_logits))
+            wanted = _wanted(seq, end, samples=samples)
+            chunks.append(Chunk(seq.seq_id, seq.transcript.tokens[start:end], start, pages, *wanted))
         copies = [PageCopy(*copy) for copy in self._cache.take_copies()]
         return StepInput(chunks, copies, self._cache.take_forgotten())
 
-    def _rows(self, flight: Flight) -> list[list[Any]]:
-        """Return the rows of every chunk. Empty if the forward pass failed."""
+    def _rows(self, flight: Flight) -> tuple[list[list[Any]], list[FinalStates]]:
+        """Return the rows of logits and the final states of every chunk. Empty if the forward pass failed."""
         if flight.pending is None:
-            return []
+            return [], []
         try:
             rows = iter(self._sampler.rows(flight.pending.logits()))
-            return [list(itertools.islice(rows, num_logits)) for num_logits in flight.num_logits]
+            states: list[FinalStates] = []
+            if any(num_states for _, num_states in flight.wanted):
+                ends = itertools.accumulate(num_states for _, num_states in flight.wanted)
+                states = np.split(flight.pending.states(), list(ends)[:-1])
+            return [list(itertools.islice(rows, num_logits)) for num_logits, _ in flight.wanted], states
         except StateLostError:
             raise
         except Exception as error:  # noqa: BLE001 the engine loop's: a failure costs the requests of this step
             self._fail(flight, error)
-            return []
+            return [], []
 
     def _fail(self, flight: Flight, error: Exception) -> None:
         _log.error("a forward pass failed", exc_info=error)
@@ -231,3 +240,10 @@ class FlightRunner:
         answers: dict[SeqId, GuestAnswer] = {}
         self._live.talk(lambda _: answers.update(self._session.answers()), None)
         return answers
+
+
+def _wanted(seq: Sequence, end: int, *, samples: bool) -> tuple[int, int]:
+    """Return how many rows of logits and how many final states a chunk up to position `end` gives."""
+    if seq.pooling is not None:
+        return 0, seq.pooling.num_states(end)
+    return max(int(samples), num_rows(seq, end)), 0

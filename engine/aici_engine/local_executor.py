@@ -2,20 +2,28 @@
 
 from collections.abc import Callable
 
+import numpy as np
+
 from aici_engine.arrays import Array
-from aici_engine.executor import Executor, StateLostError
+from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.model.interface import Model
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import StepInput
 
 
-class ComputedStep:
+class ComputedStep(PendingStep):
     """A forward pass that is over, or whose numbers a GPU still computes."""
 
-    def __init__(self, logits: Array) -> None:
+    def __init__(self, logits: Array, states: FinalStates | None) -> None:
         self._logits = logits
+        self._states = states
 
     def logits(self) -> Array:
         return self._logits
+
+    def states(self) -> FinalStates:
+        assert self._states is not None, "no chunk of the step wants states"
+        return self._states
 
 
 class LocalExecutor(Executor):
@@ -30,13 +38,16 @@ class LocalExecutor(Executor):
         self.num_pages = num_pages
         self.page_size = page_size
         self.device = str(model.device)
+        self.states_size = model.states_size
         self._model = model
         self._storage = model.make_storage(num_pages=num_pages, page_size=page_size)
 
     def begin(self, step: StepInput) -> ComputedStep:
         for copy in step.copies:
             self._storage.copy_page(*copy)
-        return ComputedStep(self._model.forward(self._storage, step.chunks))
+        num_states = sum(chunk.num_states for chunk in step.chunks)
+        states = np.empty((num_states, self.states_size), np.float32) if num_states else None
+        return ComputedStep(self._model.forward(self._storage, step.chunks, states), states)
 
     def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
         """A model in this process never loses its state."""

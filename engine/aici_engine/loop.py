@@ -247,7 +247,7 @@ class Loop:
 
     def _begin(self, seq: Sequence) -> None:
         self._live.add(seq)
-        if seq.room <= 0 and seq.sampler.prompt_scores is None:
+        if seq.room <= 0 and seq.sampler.prompt_scores is None and seq.pooling is None:
             seq.end(FinishReason.LENGTH)
         elif self._recovery.error is not None:
             seq.end(FinishReason.FAIL, self._recovery.error)

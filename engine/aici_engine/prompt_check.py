@@ -15,8 +15,8 @@ def check_prompt_len(num_tokens: int, max_len: int, *, room: int = 1, param: str
         )
 
 
-def check_prompt_tokens(prompt: Iterable[int], vocab_size: int) -> None:
+def check_prompt_tokens(prompt: Iterable[int], vocab_size: int, *, param: str = "prompt") -> None:
     """Raise UsageError for a token that the model does not have."""
     for token in prompt:
         if not 0 <= token < vocab_size:
-            raise UsageError(f"the prompt has the token {token}: tokens are 0 to {vocab_size - 1}", param="prompt")
+            raise UsageError(f"the prompt has the token {token}: tokens are 0 to {vocab_size - 1}", param=param)

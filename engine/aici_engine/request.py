@@ -8,6 +8,7 @@ from typing import Final
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent
+from aici_engine.pooling import Pooling
 
 Sink = Callable[[Event], None]
 """Receives the events of a request on the engine's thread. A sink must not block and must not raise."""
@@ -50,6 +51,9 @@ class Request:
     bias and temperature, with the k likeliest tokens (k = `sampling.logprobs`). The first token of a prompt has no
     log-probability, because no token precedes.
 
+    `pooling`: the request wants an embedding of the prompt, and no output: the event before the FinishEvent is an
+    EmbeddingEvent. The sampling parameters have no effect then.
+
     `priority`: lower is sooner. One step of priority is worth a minute of waiting.
 
     `cache_salt`: requests share computed tokens only with requests of the same salt. The time to an answer and the
@@ -62,6 +66,7 @@ class Request:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     controller: ControllerCall | None = None
     score_from: int | None = None
+    pooling: Pooling | None = None
     priority: int = 0
     cache_salt: str | None = None
     share: Share = NOBODY

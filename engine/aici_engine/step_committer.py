@@ -1,4 +1,4 @@
-"""The third part of a step: score prompts, sample, append tokens, and end sequences."""
+"""The third part of a step: pool states, score prompts, sample, append tokens, and end sequences."""
 
 import time
 from typing import Any, NamedTuple
@@ -68,6 +68,7 @@ class StepCommitter:
 
     def commit(self, result: FlightResult) -> None:
         """Append to the sequences of the flight and their new forks. An error ends its own sequence only."""
+        self._pool(result)
         candidates = self._candidates(result)
         self._profile.lap("commit")
         tokens = self._sample(result, candidates)
@@ -78,6 +79,15 @@ class StepCommitter:
                 self._append(candidate, tokens.get(seq.seq_id))
         self._live.finish_ended()
         self._profile.lap("commit")
+
+    def _pool(self, result: FlightResult) -> None:
+        """Pool the final states of prompts, and end the requests whose prompts are complete."""
+        for chunk, states in zip(result.plan.chunks, result.states, strict=False):
+            if chunk.seq.pooling is not None and chunk.seq.ending is None:
+                chunk.seq.pooling.add(states)
+                if chunk.samples:
+                    self._output.embedded(chunk.seq)
+                    chunk.seq.end(FinishReason.LENGTH)
 
     def _candidates(self, result: FlightResult) -> list[_Candidate]:
         """Give new forks the pages of their parents, score prompts, and return the sequences ready for a token."""

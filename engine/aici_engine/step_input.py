@@ -12,7 +12,7 @@ class Chunk(NamedTuple):
 
     `pages`: the page table of the sequence, complete for these positions. The list belongs to the cache and is valid
     until the next change of the cache; an executor that keeps the pages longer copies them. The step returns logits for
-    the last `num_logits` tokens of the chunk.
+    the last `num_logits` tokens of the chunk, and final states for the last `num_states` tokens.
     """
 
     seq_id: SeqId
@@ -20,6 +20,7 @@ class Chunk(NamedTuple):
     start: int
     pages: Sequence[PageId]
     num_logits: int
+    num_states: int = 0
 
     @property
     def end(self) -> int:

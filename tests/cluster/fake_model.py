@@ -9,6 +9,7 @@ from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.cache.view import gather, kv_rows, write
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.torch_storage import torch_storage
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import Chunk
 
 VOCAB_SIZE = 50
@@ -25,7 +26,7 @@ class FakeStage:
     """
 
     vocab_size = VOCAB_SIZE
-    hidden_size = HIDDEN_SIZE
+    hidden_size = states_size = HIDDEN_SIZE
     context = 64
     eos_tokens = frozenset({TokenId(0)})
     name = "Fake"
@@ -77,7 +78,10 @@ class FakeStage:
         picked = [own[len(own) - chunk.num_logits :] for chunk, own in zip(chunks, states.split(lens), strict=True)]
         return self._logits(torch.cat(picked))
 
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(
+        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None
+    ) -> torch.Tensor:
+        assert final_states is None
         return self.run(storage, chunks, None)
 
     def _attend(self, storage: KVStorage, index: int, layer: int, chunk: Chunk, own: torch.Tensor) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 import pytest
@@ -106,6 +107,15 @@ def test_texts_under_constraints_with_forks_and_seeds_are_those_of_one_process(
 
 def test_a_chat_is_that_of_one_process(staged: StagedServer, server: Server) -> None:
     assert chat(staged.server.url) == chat(server.url)
+
+
+def test_embeddings_are_refused_by_name(staged: StagedServer) -> None:
+    body = json.dumps({"input": "Tea"}).encode()
+    asked = Request(f"{staged.server.url}/v1/embeddings", body, {"Content-Type": "application/json"})
+    with pytest.raises(HTTPError) as refused:
+        urlopen(asked, timeout=60)
+    assert refused.value.code == 400
+    assert "divided over stages" in json.load(refused.value)["error"]["message"]
 
 
 def chat(url: str) -> str:

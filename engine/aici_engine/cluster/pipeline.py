@@ -19,6 +19,7 @@ from aici_engine.cluster.link import LinkLostError
 from aici_engine.cluster.pipeline_times import PipelineTimes, StepSpan
 from aici_engine.cluster.stage_epoch import states_of
 from aici_engine.executor import Executor, StateLostError
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import StepInput
 
 _RETRY_S: Final = 0.2
@@ -44,6 +45,9 @@ class SentStep:
 
     def logits(self) -> Array:
         return self._pipeline.finish(self)
+
+    def states(self) -> FinalStates:
+        raise AssertionError("`states_size` is 0: the engine takes no request for final states")
 
 
 class PipelineExecutor(Executor):

@@ -4,7 +4,7 @@ The batch is one row of T tokens: first groups of single tokens (decode), then c
 tokens). Masks are built on demand, one for every distinct sliding window.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import accumulate
@@ -100,7 +100,7 @@ class StepBatch:
     """Index tensors of one step, on the device of the model.
 
     `input_ids`, `position_ids` (1, T). `write_rows` (T,): the cache row of every token. `logit_rows`: tokens with
-    requested logits, in the order of `chunks`. `decodes` and `chunks`, or `pages`, are built on first use.
+    requested logits, in the order of the chunks. `decodes` and `chunks`, or `pages`, are built on first use.
     """
 
     def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device) -> None:
@@ -114,12 +114,17 @@ class StepBatch:
         ids = np.concatenate([np.fromiter(chunk.tokens, np.int64, len(chunk.tokens)) for chunk in self._sorted])
         positions = np.concatenate([np.arange(chunk.start, chunk.end) for chunk in self._sorted])
         writes = np.concatenate([self._rows(chunk, chunk.start) for chunk in self._sorted])
-        ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
-        rows = [row for i, chunk in enumerate(chunks) for row in range(ends[i] - chunk.num_logits, ends[i])]
+        self._ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
         self.input_ids = copy_to_device(ids, device)[None]
         self.position_ids = copy_to_device(positions, device)[None]
         self.write_rows = copy_to_device(writes, device)
-        self.logit_rows = copy_to_device(np.array(rows, np.int64), device)
+        self.logit_rows = self._last_rows(chunk.num_logits for chunk in chunks)
+        self._given = chunks
+
+    @cached_property
+    def state_rows(self) -> torch.Tensor:
+        """(S,): tokens with requested final states, in the order of the chunks."""
+        return self._last_rows(chunk.num_states for chunk in self._given)
 
     @cached_property
     def chunk_order(self) -> torch.Tensor:
@@ -181,6 +186,10 @@ class StepBatch:
 
     def _rows(self, chunk: Chunk, start: int = 0) -> KVRows:
         return kv_rows(chunk.pages, self._page_size, start, chunk.end)
+
+    def _last_rows(self, counts: Iterable[int]) -> torch.Tensor:
+        rows = [row for i, count in enumerate(counts) for row in range(self._ends[i] - count, self._ends[i])]
+        return copy_to_device(np.array(rows, np.int64), self._device)
 
     def _upload(self, array: "np.ndarray[tuple[int, ...], np.dtype[Any]]") -> torch.Tensor:
         return copy_to_device(array, self._device)

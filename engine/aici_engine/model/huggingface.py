@@ -11,9 +11,11 @@ from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model import cuda_graphs
 from aici_engine.model.attention import AttentionKernel
+from aici_engine.model.batch import StepBatch
 from aici_engine.model.cuda_graphs import PaddedBatch, Record, RecordedSteps
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.stage_model import LayerRange
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import Chunk
 
 
@@ -37,6 +39,7 @@ class HuggingFaceModel(HuggingFaceStage):
         super().__init__(module, whole, layers=layers, vocab_size=vocab_size, name=name, kernel=kernel)
         self.context = context
         self.eos_tokens = eos_tokens
+        self.states_size: int = module.get_output_embeddings().weight.shape[1]
         self._record = record or (cuda_graphs.record if self.device.type == "cuda" else None)
         self._steps: dict[int, RecordedSteps] = {}
 
@@ -59,10 +62,28 @@ class HuggingFaceModel(HuggingFaceStage):
         return storage
 
     @torch.inference_mode()
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> torch.Tensor:
+    def forward(
+        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None
+    ) -> torch.Tensor:
+        if final_states is not None:
+            return self._forward_with_states(storage, chunks, final_states)
         recorded = self._steps.get(id(storage))
         logits = None if recorded is None else recorded(chunks)
         return self.run(storage, chunks, None) if logits is None else logits
+
+    def _forward_with_states(
+        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates
+    ) -> torch.Tensor:
+        batch = StepBatch(chunks, storage.page_size, self.device)
+
+        def take(_module: Any, _inputs: Any, output: Any) -> None:
+            final_states[:] = output.last_hidden_state[0][batch.state_rows].float().cpu().numpy()
+
+        hook = self.module.get_decoder().register_forward_hook(take)
+        try:
+            return self._run_tokens(storage, batch)
+        finally:
+            hook.remove()
 
     def _run_padded(self, storage: KVStorage, batch: PaddedBatch) -> torch.Tensor:
         batch.read()

@@ -91,6 +91,9 @@ class CBatch(Structure):
         ("page_starts", c_void_p),
         ("pages", c_void_p),
         ("logit_rows", c_void_p),
+        ("num_states", c_int32),
+        ("state_rows", c_void_p),
+        ("final_states", c_void_p),
     )
 
 

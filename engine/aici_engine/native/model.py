@@ -7,6 +7,7 @@ from aici_engine.cache.storage import KVStorage
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.stage import NativeStage
 from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import Chunk
 
 
@@ -16,8 +17,11 @@ class NativeModel(NativeStage):
     def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
         super().__init__(packed, pool)
         self.name = packed.config.name
+        self.states_size = self.hidden_size
         self.context = packed.config.context
         self.eos_tokens = frozenset(packed.config.eos_tokens)
 
-    def forward(self, storage: KVStorage, chunks: Sequence[Chunk]) -> Array:
-        return self.run(storage, chunks, None)
+    def forward(
+        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None
+    ) -> Array:
+        return self.run(storage, chunks, None, final_states)

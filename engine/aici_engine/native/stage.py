@@ -16,6 +16,7 @@ from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStor
 from aici_engine.native.matrix_layout import matrix
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.thread_pool import ThreadPool
+from aici_engine.pooling import FinalStates
 from aici_engine.step_input import Chunk
 
 _NORMS: Final = ("before_attention", "after_attention", "before_mlp", "after_mlp", "query_norm", "key_norm")
@@ -81,9 +82,13 @@ class NativeStage(StageModel):
         return storage
 
     def run(
-        self, storage: KVStorage, chunks: Sequence[Chunk], states: npt.NDArray[Any] | None
+        self,
+        storage: KVStorage,
+        chunks: Sequence[Chunk],
+        states: npt.NDArray[Any] | None,
+        final_states: FinalStates | None = None,
     ) -> npt.NDArray[np.float32]:
-        """See StageModel. `states`: f32, contiguous, at any address."""
+        """See StageModel and Model. `states`, `final_states`: f32, contiguous, at any address."""
         part = self.part
         first = _starts(len(chunk.tokens) for chunk in chunks)
         page_at = _starts(len(chunk.pages) for chunk in chunks)
@@ -91,11 +96,15 @@ class NativeStage(StageModel):
         tokens = np.fromiter(ids, np.int32, first[-1] if part.embedding else 0)
         pages = np.fromiter(itertools.chain.from_iterable(chunk.pages for chunk in chunks), np.int32, page_at[-1])
         start = np.fromiter((chunk.start for chunk in chunks), np.int32, len(chunks))
-        rows, num_tokens = np.fromiter(_logit_rows(chunks, first[1:]), np.int32), int(first[-1])
+        rows, num_tokens = _last_rows(first[1:], (chunk.num_logits for chunk in chunks)), int(first[-1])
+        state_rows = _last_rows(first[1:], (chunk.num_states for chunk in chunks))
         if states is not None and not part.num_layers:  # The head alone: `states` has only the rows with logits.
             num_tokens, chunks, rows = len(states), (), np.arange(len(states), dtype=np.int32)
         arrays = (tokens, first, start, page_at, pages, rows)
         batch = CBatch(num_tokens, len(chunks), len(rows), *(array.ctypes.data for array in arrays))
+        if final_states is not None:
+            batch.num_states = len(state_rows)
+            batch.state_rows, batch.final_states = state_rows.ctypes.data, final_states.ctypes.data
         result = self._result_for(len(rows) if part.head else num_tokens)
         library = self._pool.library
         library.aici_decoder_stage(
@@ -163,6 +172,7 @@ def _starts(lens: Iterator[int]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]"
     return np.array(list(itertools.accumulate(lens, initial=0)), np.int32)
 
 
-def _logit_rows(chunks: Sequence[Chunk], ends: Iterable[int]) -> Iterator[int]:
-    for chunk, end in zip(chunks, ends, strict=True):
-        yield from range(end - chunk.num_logits, end)
+def _last_rows(ends: Iterable[int], counts: Iterable[int]) -> "np.ndarray[tuple[int], np.dtype[np.int32]]":
+    """Return the last rows of every chunk, as many as `counts` says. `ends`: where the chunks end in the batch."""
+    rows = (row for end, count in zip(ends, counts, strict=True) for row in range(end - count, end))
+    return np.fromiter(rows, np.int32)

@@ -8,6 +8,7 @@ One module changes the fields of a part. Other modules read, or call a method of
     guest       the conversation with the guest   `control.session`
     sampler     randomness, bias, prompt scores   `sample`
     clock       times                             its own methods, which write once
+    pooling     pooled states of the prompt       its own methods
 """
 
 import copy
@@ -17,6 +18,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason, Token
+from aici_engine.pooling import Pooling, PromptPooling
 from aici_engine.request import NOBODY, ControllerCall, Share, Sink
 from aici_engine.sequences.clock import Clock
 from aici_engine.sequences.group import SequenceGroup
@@ -41,8 +43,9 @@ class Sequence:
     the request, in the order of creation; the order depends on scheduling if several forks of a request fork.
 
     `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `share`: whose
-    sequence it is. `order`: the rank of age, which never changes; a sequence with a smaller `order` is older. `ending`:
-    None while the sequence lives. Any module may call `end`; the loop ends the sequence before its next step.
+    sequence it is. `order`: the rank of age, which never changes; a sequence with a smaller `order` is older.
+    `pooling`: of a request for an embedding, else None. `ending`: None while the sequence lives. Any module may call
+    `end`; the loop ends the sequence before its next step.
     """
 
     def __init__(
@@ -56,6 +59,7 @@ class Sequence:
         sink: Sink,
         submitted_at: float,
         score_from: int | None = None,
+        pooling: Pooling | None = None,
         priority: int = 0,
         salt: str | None = None,
         share: Share = NOBODY,
@@ -70,6 +74,7 @@ class Sequence:
         self.guest = GuestConversation()
         self.sampler = SamplerState.of(sampling, prompt, score_from)
         self.clock = Clock(submitted_at, priority)
+        self.pooling = None if pooling is None else PromptPooling(pooling, len(prompt))
         self.ending: Ending | None = None
         self.group = SequenceGroup(seq_id, sink)
         self.fork = self.group.join(self)
@@ -126,8 +131,11 @@ class Sequence:
     def num_reusable(self) -> int:
         """Tokens at the beginning that need not be computed if the cache has them.
 
-        The last token must be computed for its logits, and so must the tokens before prompt tokens without a score.
+        The last token must be computed for its logits, and so must the tokens before prompt tokens without a score, and
+        the tokens whose states are pooled.
         """
+        if self.pooling is not None:
+            return self.pooling.num_reusable
         scores = self.sampler.prompt_scores
         return (len(self.transcript.tokens) if scores is None else scores.next_index) - 1
 

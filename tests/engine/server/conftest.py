@@ -35,7 +35,8 @@ async def joined(config: EngineConfig, *, runtime: ControllerRuntime | None = No
 
     with Engine(config, runtime=runtime, on_step=flush) as engine:
         server = EngineServer(engine, send=waiting.append, flush=flush)
-        client.connected(Joined(server), wire.EngineInfo(engine.vocab_size, engine.max_len, config.max_num_seqs))
+        info = wire.EngineInfo(engine.vocab_size, engine.max_len, config.max_num_seqs, states_size=engine.states_size)
+        client.connected(Joined(server), info)
         yield client
         assert client.num_streams == 0
         assert engine.get_stats()["cache_usage"] == 0.0

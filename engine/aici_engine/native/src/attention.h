@@ -14,6 +14,9 @@ typedef struct {
   const int32_t *page_starts;     /* (num_chunks) */
   const int32_t *pages;
   const int32_t *logit_rows;      /* (num_logits): tokens whose logits are requested */
+  int32_t num_states;
+  const int32_t *state_rows;      /* (num_states): tokens whose final states are requested */
+  float *final_states;            /* (num_states, hidden_size), any address: takes the states after the final norm */
 } aici_batch;
 
 /* The KV cache of one layer. page_size (tokens) and head_dim are multiples of 16. Layout of a page, with H = num_kv_heads

@@ -231,6 +231,10 @@ static void run(aici_pool *pool, int thread, void *argument) {
     normalize(m, state, m->norm, m->hidden_size, normal);
     activate(&s->hidden_input, r, normal, m->head.format);
   }
+  const range kept = share(batch->num_states, thread, threads);
+  for (int r = kept.first; r < kept.last; r++)
+    normalize(m, s->states + (size_t)batch->state_rows[r] * (size_t)m->hidden_size, m->norm, m->hidden_size,
+              batch->final_states + (size_t)r * (size_t)m->hidden_size);
   pool_barrier(pool);
   linear(pool, &m->head, &s->hidden_input, batch->num_logits, s->logits, m->head.rows, 0);
   if (!m->logit_softcap) return;
@@ -257,7 +261,7 @@ AICI_EXPORT size_t aici_decoder_memory(const aici_decoder *m, int32_t num_tokens
    `after`: (tokens, hidden_size), takes the states of the last layer, and the head is left out; null: `logits` are
    computed. `memory`: aici_decoder_memory bytes, aligned to 64; scratch, free to reuse after the call. The caller
    guarantees: token ids are rows of the embedding; each chunk has pages for all positions; num_logits is at most
-   num_tokens. Without layers, a batch with `before` needs no chunks. */
+   num_tokens; num_states is 0 where the head is left out. Without layers, a batch with `before` needs no chunks. */
 AICI_EXPORT void aici_decoder_stage(aici_pool *pool, const aici_decoder *m, const aici_storage *storage,
                                     const aici_batch *batch, char *memory, const void *before, float *after,
                                     float *logits) {

@@ -26,8 +26,8 @@ from aici_engine.server.gateway.web_pages import WebPagesMiddleware
 from aici_engine.server.protocols import check, model_list
 from aici_engine.server.protocols.anthropic import routes as anthropic
 from aici_engine.server.protocols.lmtp import routes as lmtp
+from aici_engine.server.protocols.openai import embedding_routes, tokenizer_routes
 from aici_engine.server.protocols.openai import routes as openai
-from aici_engine.server.protocols.openai import tokenizer_routes
 from aici_engine.server.protocols.responses import routes as responses
 from aici_engine.server.protocols.rest import controllers
 from aici_engine.server.protocols.rest import routes as rest
@@ -85,6 +85,7 @@ def create_app(
         openai.router(),
         model_list.router(models),
         tokenizer_routes.router(),
+        embedding_routes.router(),
         responses.router(kept_responses or ResponseStore()),
         file_routes.router(batches),
         batch_routes.router(batches),

@@ -11,6 +11,7 @@ from aici_engine.events import (
     AcceptedEvent,
     BacktrackEvent,
     ControlEvent,
+    EmbeddingEvent,
     Event,
     FinishEvent,
     FinishReason,
@@ -63,6 +64,7 @@ class EngineServer:
             sampling=submit.sampling,
             controller=call,
             score_from=submit.score_from,
+            pooling=submit.pooling,
             priority=submit.priority,
             cache_salt=submit.salt,
             share=submit.share,
@@ -119,6 +121,8 @@ def _out(stream: int, event: Event) -> wire.StreamOut:
             return wire.ScoreOut(
                 stream, [(s.token_id, s.logprob, [(int(t), p) for t, p in s.top_logprobs]) for s in scores]
             )
+        case EmbeddingEvent(vector):
+            return wire.EmbeddingOut(stream, vector.astype("<f4").tobytes())
         case ForkEvent(fork, inner):
             return wire.ForkOut(stream, fork, _sequence_out(stream, inner))
         case _:

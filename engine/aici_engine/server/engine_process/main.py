@@ -80,7 +80,11 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         stack.callback(server.close)
         threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(
-            engine.vocab_size, engine.max_len, config.engine.max_num_seqs, tuple(sorted(engine.eos_tokens))
+            engine.vocab_size,
+            engine.max_len,
+            config.engine.max_num_seqs,
+            tuple(sorted(engine.eos_tokens)),
+            engine.states_size,
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sender.send(wire.Ready(info))

@@ -8,6 +8,7 @@ from typing import Any, Protocol, Self, TypeAlias
 from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import CONTROLLER_FAILURES, FinishReason
+from aici_engine.pooling import Pooling
 from aici_engine.request import NOBODY, Share
 from aici_engine.server.link import wire
 
@@ -139,6 +140,7 @@ class EngineClient:
         priority: int = 0,
         salt: str | None = None,
         share: Share = NOBODY,
+        pooling: Pooling | None = None,
         watch: Watch = _unwatched,
     ) -> EngineStream:
         """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream."""
@@ -146,8 +148,9 @@ class EngineClient:
         stream = EngineStream(self, next(self._numbers), len(prompt), watch)
         self._streams[stream.number] = stream
         try:
+            number = stream.number
             submit = wire.Submit(
-                stream.number, prompt, sampling, controller, argument, score_from, priority, salt, share
+                number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling
             )
             _send(link, submit)
         except UsageError as error:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.failure import Failure as Failure
+from aici_engine.pooling import Pooling
 from aici_engine.request import NOBODY, Share
 
 
@@ -31,6 +32,7 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     priority: int = 0
     salt: str | None = None
     share: Share = NOBODY
+    pooling: Pooling | None = None
 
 
 class Abort(Struct, frozen=True, array_like=True, tag="abort"):
@@ -49,13 +51,15 @@ class EngineInfo(Struct, frozen=True, array_like=True):
     """The engine's sizes.
 
     `max_len`: the most tokens of a sequence, prompt and output together. `max_num_seqs`: the most sequences that run at
-    a time. `eos_tokens`: the tokens that end plain generation.
+    a time. `eos_tokens`: the tokens that end plain generation. `states_size`: the numbers of an embedding; 0 if the
+    engine computes none.
     """
 
     vocab_size: int
     max_len: int
     max_num_seqs: int
     eos_tokens: tuple[int, ...] = ()
+    states_size: int = 0
 
 
 class Ready(Struct, frozen=True, array_like=True, tag="ready"):
@@ -93,6 +97,13 @@ class ScoreOut(Struct, frozen=True, array_like=True, tag="score"):
 
     stream: int
     scores: list[Score]
+
+
+class EmbeddingOut(Struct, frozen=True, array_like=True, tag="embedding"):
+    """`vector`: 32-bit floats, little-endian, not normalized."""
+
+    stream: int
+    vector: bytes
 
 
 class ControlOut(Struct, frozen=True, array_like=True, tag="control"):
@@ -165,7 +176,7 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
 
 
 ToEngine: TypeAlias = Submit | Abort | EngineCall
-StreamOut: TypeAlias = AcceptedOut | ScoreOut | SequenceOut | ForkOut
+StreamOut: TypeAlias = AcceptedOut | ScoreOut | EmbeddingOut | SequenceOut | ForkOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 
 encode = msgspec.msgpack.Encoder().encode

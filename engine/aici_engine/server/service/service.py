@@ -11,6 +11,7 @@ from aici_controllers.store import Store
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import BACKGROUND_PRIORITY, SamplingParams
+from aici_engine.pooling import Pooling
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import LongPromptError
@@ -32,6 +33,7 @@ class Generation:
     sampling: SamplingParams = field(default_factory=SamplingParams)
     controller: CheckedCall | None = None
     score_from: int | None = None
+    pooling: Pooling | None = None
     priority: int = 0
     cache_salt: str | None = None
 
@@ -115,6 +117,7 @@ class Service:
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
+            pooling=generation.pooling,
             priority=BACKGROUND_PRIORITY if principal.is_background else generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),

@@ -20,6 +20,7 @@ BODIES: dict[str, dict[str, object]] = {
     "/v1/chat/completions": {"model": "it", "messages": MESSAGES},
     "/v1/messages": {"model": "it", "max_tokens": 8, "messages": MESSAGES},
 }
+EMBEDDINGS: dict[str, dict[str, object]] = {"/v1/embeddings": {"model": "it", "input": ["Once", "Twice"]}}
 RUN = {"controller": "none", "controller_arg": "Once"}
 
 
@@ -30,7 +31,7 @@ def hangs(submit: wire.Submit) -> Iterable[wire.StreamOut]:
 
 def ask(path: str, body: dict[str, object], *, lost: bool) -> tuple[int, str]:
     """The answer when the sequence takes too long, or when the engine is lost."""
-    engine = FakeEngine([hangs])
+    engine = FakeEngine([hangs], info=wire.EngineInfo(49152, 2048, 4, states_size=8))
     limits = RequestLimits(request_timeout_s=600 if lost else 0.05)
     service = service_over(engine, limits=limits)
 
@@ -50,9 +51,9 @@ def ask(path: str, body: dict[str, object], *, lost: bool) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize("lost", [False, True])
-@pytest.mark.parametrize("path", BODIES)
+@pytest.mark.parametrize("path", BODIES | EMBEDDINGS)
 def test_an_answer_that_is_not_streamed_is_an_error(path: str, lost: bool) -> None:
-    status, text = ask(path, BODIES[path], lost=lost)
+    status, text = ask(path, (BODIES | EMBEDDINGS)[path], lost=lost)
     assert status == (503 if lost else 408)
     assert ("has died" if lost else "longer than 0.05 s") in json.loads(text)["error"]["message"]
 

@@ -6,7 +6,7 @@ from typing import Any, get_args, get_type_hints
 
 import pytest
 from anthropic.types import message_create_params
-from openai.types import completion_create_params
+from openai.types import completion_create_params, embedding_create_params
 from openai.types.chat import completion_create_params as chat_create_params
 from pydantic import BaseModel
 from typing_extensions import is_typeddict
@@ -14,10 +14,12 @@ from typing_extensions import is_typeddict
 from aici_engine.server.protocols.anthropic.schema import MessagesRequest
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
 from aici_engine.server.protocols.openai.completion_request import CompletionRequest
+from aici_engine.server.protocols.openai.embedding_request import EmbeddingRequest
 
 CASES: dict[str, tuple[Any, type[BaseModel]]] = {
     "chat": (chat_create_params.CompletionCreateParamsStreaming, ChatRequest),
     "completions": (completion_create_params.CompletionCreateParamsStreaming, CompletionRequest),
+    "embeddings": (embedding_create_params.EmbeddingCreateParams, EmbeddingRequest),
     "messages": (message_create_params.MessageCreateParamsStreaming, MessagesRequest),
 }
 # A field of a field is `outer.inner`; the fields of all variants of a message or a block stand together. What is listed
@@ -32,6 +34,7 @@ HONOURED = {
         best_of echo frequency_penalty logit_bias logprobs max_tokens model n presence_penalty prompt seed stop stream
         stream_options temperature top_p
     """,
+    "embeddings": "dimensions encoding_format input model",
     "messages": """
         max_tokens messages model output_config stop_sequences stream system tool_choice tools
     """,
@@ -43,6 +46,7 @@ WITHOUT_EFFECT = {
         safety_identifier service_tier store user verbosity
     """,
     "completions": "user",
+    "embeddings": "user",
     "messages": """
         cache_control messages.content.cache_control messages.content.content.cache_control messages.content.data
         messages.content.signature metadata output_config.effort service_tier speed system.cache_control thinking
@@ -53,6 +57,7 @@ WITHOUT_EFFECT = {
 REFUSED_VALUES = {
     "chat": "function_call functions stream_options.include_obfuscation",
     "completions": "stream_options.include_obfuscation",
+    "embeddings": "",
     "messages": """
         container diagnostics inference_geo messages.content.caller messages.content.citations
         messages.content.toolset_name messages.content.content.citations system.citations tools.allowed_callers
@@ -65,6 +70,7 @@ REFUSED = {
         messages.function_call messages.tool_calls.custom moderation tool_choice.custom tools.custom web_search_options
     """,
     "completions": "suffix",
+    "embeddings": "",
     "messages": """
         messages.content.content.content messages.content.content.context messages.content.content.encrypted_content
         messages.content.content.encrypted_stdout messages.content.content.error_code
