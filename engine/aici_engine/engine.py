@@ -47,7 +47,6 @@ class Stats(TypedDict):
     cached_tokens: int
 
 
-NO_STATES = "this engine computes no embeddings: its model is divided over stages"
 _WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
 """Sampling parameters that do not go with a controller."""
 
@@ -347,7 +346,11 @@ class Engine:
 
     def _check_pooling(self, request: Request) -> None:
         if not self.states_size:
-            raise UsageError(NO_STATES, hint="serve the model in one process", param="pooling")
+            raise UsageError(
+                "this engine computes no embeddings: its model is divided over stages",
+                hint="run the model in one process",
+                param="pooling",
+            )
         if request.pooling not in POOLINGS:
             raise UsageError(f"pooling is {request.pooling!r}", hint=f"use {' or '.join(POOLINGS)}", param="pooling")
         if request.controller is not None or request.score_from is not None:

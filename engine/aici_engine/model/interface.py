@@ -33,9 +33,7 @@ class Model(Protocol):
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
-    def forward(
-        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None
-    ) -> Array:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None) -> Array:
         """Compute the tokens of all chunks, and write their keys and values to `storage`.
 
         Returns logits (R, vocab_size) in f32 on `device`: `num_logits` rows per chunk, in the order of the chunks. The

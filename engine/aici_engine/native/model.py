@@ -21,7 +21,5 @@ class NativeModel(NativeStage):
         self.context = packed.config.context
         self.eos_tokens = frozenset(packed.config.eos_tokens)
 
-    def forward(
-        self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None
-    ) -> Array:
+    def forward(self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None) -> Array:
         return self.run(storage, chunks, None, final_states)
