@@ -12,7 +12,8 @@ import typer
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
-from aici_cli.served_models import ALIAS_HELP, MODEL_HELP, named_models
+from aici_cli.served_models import ALIAS_HELP, MODEL_HELP, LoadTime, named_models
+from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import (
     CUTS_HELP,
     DEPTH_HELP,
@@ -44,6 +45,20 @@ def serve(
         str | None, typer.Option(help="The only model's name for clients (default: the folder's name).")
     ] = None,
     alias: Annotated[list[str] | None, typer.Option(metavar="ALIAS[=NAME]", help=ALIAS_HELP)] = None,
+    load: Annotated[
+        LoadTime, typer.Option(help="When models are loaded: at the start, or on-demand: by the first request.")
+    ] = "start",
+    unload_after: Annotated[
+        float | None, typer.Option(min=0.001, metavar="SECONDS", help="Unload a model that is not used for so long.")
+    ] = None,
+    models_memory: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SIZE",
+            help="Memory for the weights and caches of all models, such as 12GiB: idle models are unloaded for others.",
+        ),
+    ] = None,
+    load_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds that a request waits for its model.")] = 300.0,
     api_key_file: Annotated[
         Path | None,
         typer.Option(help="A file of API keys and their permissions; without the file, everybody may do everything."),
@@ -156,7 +171,14 @@ def serve(
     from aici_engine.chat.settings import ChatSettings
     from aici_engine.config import EngineConfig
     from aici_engine.server.api.serve import serve as run_server
-    from aici_engine.server.config import KeptFilesLimits, KeptResponsesLimits, ModelConfig, RequestLimits, ServerConfig
+    from aici_engine.server.config import (
+        KeptFilesLimits,
+        KeptResponsesLimits,
+        ModelConfig,
+        ModelLoading,
+        RequestLimits,
+        ServerConfig,
+    )
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
 
@@ -207,6 +229,12 @@ def serve(
         models=tuple(
             ModelConfig(engine=engine(folder), name=each.name or folder.name, aliases=each.aliases)
             for each, folder in zip(named, folders, strict=True)
+        ),
+        loading=ModelLoading(
+            on_demand=load == "on-demand",
+            unload_after_s=unload_after,
+            memory_bytes=None if models_memory is None else parse_bytes(models_memory, flag="--models-memory"),
+            timeout_s=load_timeout,
         ),
         host=host,
         port=port,

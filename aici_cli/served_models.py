@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from aici_base.errors import UsageError
 
@@ -11,6 +11,9 @@ MODEL_HELP: Final = (
     "A model's name, folder, .gguf file or hub repository, after the name for clients, if any; repeat for more models."
 )
 ALIAS_HELP: Final = "A further name of a model for clients (default: of the first model); repeat for more."
+
+
+LoadTime: TypeAlias = Literal["start", "on-demand"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -182,7 +182,8 @@ def _context(config: EngineConfig, context: int) -> int:
 
 def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model") -> int:
     page_bytes = model.token_bytes * compute.page_size
-    affordable = int(config.memory_fraction * compute.free_bytes() / page_bytes)
+    free_bytes = config.memory_fraction * compute.free_bytes()
+    affordable = int(min(free_bytes, config.cache_bytes or free_bytes) / page_bytes)
     useful = config.max_num_seqs * -(-_context(config, model.context) // compute.page_size)
     return max(1, min(affordable, useful))
 

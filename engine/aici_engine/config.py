@@ -46,6 +46,8 @@ class EngineConfig:
     tokens, lowers the limit of the model, and never raises the limit. `num_threads`: threads of the model; `None`
     takes OMP_NUM_THREADS, else one a core. `prefix_cache`: sequences with the same beginning share its computation.
 
+    `cache_bytes`: the most bytes of the KV cache, if `memory_fraction` allows more.
+
     `calm_rounds`: after this many steps without forced tokens, a controller is told of new tokens during the forward
     pass, and the model does not wait for the controller. If the controller then forces a token after all, a forward
     pass is lost: about the time that twelve steps without a wait save.
@@ -72,6 +74,7 @@ class EngineConfig:
     page_size: int | None = None
     num_pages: int | None = None
     memory_fraction: float = 0.4
+    cache_bytes: int | None = None
     max_num_seqs: int = 32
     max_batch_tokens: int = 512
     prefill_slowdown: float | None = 4.0
@@ -103,6 +106,7 @@ class EngineConfig:
         for name in (
             "page_size",
             "num_pages",
+            "cache_bytes",
             "max_num_seqs",
             "max_batch_tokens",
             "max_context",

@@ -89,6 +89,11 @@ class Engine:
         return self._components.max_len
 
     @property
+    def memory_bytes(self) -> int:
+        """Bytes of the weights and of a full KV cache; 0 where the model is divided over machines."""
+        return self._components.executor.memory_bytes
+
+    @property
     def vocab_size(self) -> int:
         """The number of tokens with logits."""
         return self._components.vocab_size

@@ -39,6 +39,7 @@ class Executor(Protocol):
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
     `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda. `states_size`: the
     numbers of a final state; 0 if the executor gives none.
+    `memory_bytes`: the weights and a full cache, where both are in this process.
     """
 
     states_size: int = 0
@@ -50,6 +51,7 @@ class Executor(Protocol):
     num_pages: int
     page_size: int
     device: str
+    memory_bytes: int = 0
 
     def begin(self, step: StepInput) -> PendingStep:
         """Start a forward pass.

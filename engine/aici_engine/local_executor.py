@@ -39,6 +39,7 @@ class LocalExecutor(Executor):
         self.page_size = page_size
         self.device = str(model.device)
         self.states_size = model.states_size
+        self.memory_bytes = model.weight_bytes + num_pages * page_size * model.token_bytes
         self._model = model
         self._storage = model.make_storage(num_pages=num_pages, page_size=page_size)
 

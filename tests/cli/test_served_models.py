@@ -57,5 +57,5 @@ def test_a_server_refuses_one_name_for_two_models(tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"two models are called [ax]"):
             ServerConfig(models=(one, other))
     divided = EngineConfig(model_dir=tmp_path, stages=("tcp://h:1#k",))
-    with pytest.raises(UsageError, match="cannot divide a model"):
+    with pytest.raises(UsageError, match="the only model of its server"):
         ServerConfig(models=(one, ModelConfig(engine=divided, name="b")))

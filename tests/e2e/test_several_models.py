@@ -10,7 +10,7 @@ import openai
 import pytest
 
 from tests.engine.support import write_tiny_model
-from tests.support.processes import command, descendants, wait_until
+from tests.support.processes import alive, command, descendants, wait_until
 from tests.support.server import Server, serving
 
 PATIENCE_S = 120
@@ -91,3 +91,28 @@ def test_a_killed_engine_takes_only_its_own_streams_along(both: Server, gpt: ope
             return False
 
     assert wait_until(answers, PATIENCE_S)
+
+
+def test_models_are_loaded_on_demand_and_make_room(tiny_dir: Path) -> None:
+    """The files of the default model are f32, 540 MB: more than the limit, so every other model makes room. The loaded
+    model takes less."""
+    options = ("--load", "on-demand", "--models-memory", "400MiB", "--max-num-seqs", "4", "--max-context", "256")
+    with (
+        serving("--model", f"tiny={tiny_dir}", "--model", "big=default", *options) as server,
+        openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
+    ):
+
+        def states() -> list[str]:
+            return [model.state for model in client.models.list()]  # type: ignore[attr-defined]
+
+        def ask(name: str) -> None:
+            assert client.completions.create(model=name, prompt="Once", max_tokens=1).model == name
+
+        assert states() == ["unloaded", "unloaded"]
+        assert not [pid for pid in descendants(server.process.pid) if command(pid) == "aici-engine"]
+        ask("tiny")
+        assert states() == ["loaded", "unloaded"]
+        gone = engine_of(server, "random")
+        ask("big")
+        assert states() == ["unloaded", "loaded"]
+        assert wait_until(lambda: not alive({gone}), PATIENCE_S)

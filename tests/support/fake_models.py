@@ -6,6 +6,7 @@ from copy import copy
 from dataclasses import dataclass, field
 
 from aici_base.errors import AiciError
+from aici_engine.server.config import ModelLoading
 from aici_engine.server.link.client import EngineClient
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.models import Models
@@ -18,12 +19,14 @@ from tests.support.fake_service import service_over
 @dataclass
 class FakeEngines:
     """The engine processes of a model. `gate`: the model is up only when the gate is open. `fails`: the next starts
-    raise these errors. `num_running`: processes that were started and not ended."""
+    raise these errors. `planned_bytes`: of memory, as the files tell. `num_running`: processes that were started and
+    not ended."""
 
     engine: FakeEngine = field(default_factory=FakeEngine)
     gate: asyncio.Event = field(default_factory=asyncio.Event)
     fails: list[AiciError] = field(default_factory=list)
     failed: asyncio.Event = field(default_factory=asyncio.Event)
+    planned_bytes: int = 0
     num_starts: int = 0
     num_running: int = 0
 
@@ -55,7 +58,7 @@ def fake_models(
     *,
     aliases: Mapping[str, str] | None = None,
     capacity: int = 8,
-    **more: float,
+    loading: ModelLoading | None = None,
 ) -> Models:
     """Return models that are not loaded. `aliases`: alias → name."""
     base = service_over(FakeEngine())
@@ -82,8 +85,14 @@ def fake_models(
                 service=service,
                 aliases=own,
                 is_kept=False,
+                planned_bytes=each.planned_bytes,
             )
         )
     return Models(
-        served, limits=base.limits, metrics=base.metrics, store=base.store, constraints=base.constraints, **more
+        served,
+        limits=base.limits,
+        metrics=base.metrics,
+        store=base.store,
+        constraints=base.constraints,
+        loading=loading,
     )

@@ -31,6 +31,10 @@ class Model(Protocol):
     def token_bytes(self) -> int:
         """KV cache bytes per token, all layers together."""
 
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in memory."""
+
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage: ...
 
     def forward(self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates | None = None) -> Array:

@@ -83,6 +83,33 @@ class KeptFilesLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ModelLoading:
+    """When models are loaded and unloaded.
+
+    `on_demand`: a model is loaded when a request names it; otherwise all are loaded at the start, as far as they fit.
+    `unload_after_s`: a model that is not used for so long is unloaded; None: never. `memory_bytes`: of the weights and
+    caches of all loaded models together; for more, the least recently used idle models are unloaded. `timeout_s`: the
+    time that a request waits for a model.
+    """
+
+    on_demand: bool = False
+    unload_after_s: float | None = None
+    memory_bytes: int | None = None
+    timeout_s: float = 300.0
+
+    def __post_init__(self) -> None:
+        for name in ("unload_after_s", "memory_bytes", "timeout_s"):
+            value = getattr(self, name)
+            if value is not None and value <= 0:
+                raise UsageError(f"{name} must be above 0, not {value}")
+
+    @property
+    def is_for_ever(self) -> bool:
+        """Whether every model is loaded as long as the server runs."""
+        return not self.on_demand and self.unload_after_s is None and self.memory_bytes is None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """`models`: the first answers requests that name no model. `port` 0 takes a free port. `max_queue`: waiting
     sequences of a model, in addition to running sequences. `max_forks`: the most forks of a sequence. `modules`:
@@ -94,6 +121,7 @@ class ServerConfig:
     """
 
     models: tuple[ModelConfig, ...]
+    loading: ModelLoading = field(default_factory=ModelLoading)
     host: str = "127.0.0.1"
     port: int = 4242
     api_key_file: Path | None = None
@@ -134,8 +162,8 @@ class ServerConfig:
                         cli_hint="--model NAME=MODEL gives a model a name of its own",
                     )
         divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
-        if divided and len(self.models) > 1:
+        if divided and (len(self.models) > 1 or not self.loading.is_for_ever):
             raise UsageError(
-                "a server with several models cannot divide a model over machines",
+                "a model that is divided over machines is the only model of its server, and always loaded",
                 hint="start one server for every divided model",
             )

@@ -101,6 +101,7 @@ def _of_server(model: ServedModel) -> dict[str, int | float]:
         "engine_up": int(model.state is ModelState.LOADED),
         "engine_restarts": model.num_restarts,
         "model_loads": model.num_loads,
+        "model_memory_bytes": model.memory_bytes if model.service is not None else 0,
         "admitted_sequences": model.admission.num_admitted,
         "queue_capacity": model.admission.capacity,
     }

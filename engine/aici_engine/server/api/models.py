@@ -1,8 +1,11 @@
 """Makes the models of a server: an engine process for each, one API process for all."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from aici_controllers.store import Store
+from aici_engine.cluster.headers import ModelSizes
+from aici_engine.config import EngineConfig
 from aici_engine.server.config import ModelConfig, ServerConfig
 from aici_engine.server.link.client import EngineClient
 from aici_engine.server.link.supervisor import Supervisor
@@ -18,10 +21,15 @@ def make_models(config: ServerConfig) -> Models:
     """Return the models of a server, none of them loaded."""
     store, metrics = Store(fixed=config.modules), Metrics()
     constraints = Constraints(store.fixed)
-    first = config.models[0]
+    first, limit = config.models[0], config.loading.memory_bytes
     admission = Admission(first.engine.max_num_seqs + config.max_queue)
 
     def served(model: ModelConfig) -> ServedModel:
+        engine = model.engine
+        if limit is not None:
+            # All caches together have the share of the limit that a cache has of the free memory without a limit.
+            share = int(engine.memory_fraction * limit / len(config.models))
+            engine = replace(engine, cache_bytes=min(share, engine.cache_bytes or share))
         own = admission if model is first else admission.beside(model.engine.max_num_seqs + config.max_queue)
 
         def service(client: EngineClient) -> Service:
@@ -41,9 +49,11 @@ def make_models(config: ServerConfig) -> Models:
             model.name,
             model_dir=model.engine.model_dir,
             admission=own,
-            engines=_engines(config, model),
+            engines=_engines(config, engine),
             service=service,
             aliases=model.aliases,
+            is_kept=config.loading.is_for_ever,
+            planned_bytes=0 if limit is None else planned_bytes(engine),
         )
 
     return Models(
@@ -52,12 +62,22 @@ def make_models(config: ServerConfig) -> Models:
         metrics=metrics,
         store=store,
         constraints=constraints,
+        loading=config.loading,
     )
 
 
-def _engines(config: ServerConfig, model: ModelConfig) -> Callable[[], Supervisor]:
+def planned_bytes(engine: EngineConfig) -> int:
+    """Return what the weights and a full cache take at most, from the headers of the model's files."""
+    sizes = ModelSizes.of(engine.model_dir)
+    dtype = sizes.dtype if engine.dtype == "auto" else engine.dtype
+    tokens = engine.max_num_seqs * min(sizes.context, engine.max_context or sizes.context)
+    cache = tokens * sizes.token_bytes(sizes.whole, dtype)
+    return sizes.weight_bytes(sizes.whole, dtype) + min(cache, engine.cache_bytes or cache)
+
+
+def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Supervisor]:
     return lambda: Supervisor(
-        model.engine,
+        engine,
         modules=list(config.modules.values()),
         max_forks=config.max_forks,
         log_level=config.log_level,

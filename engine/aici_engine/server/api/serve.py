@@ -73,7 +73,7 @@ async def _serve(
     async with contextlib.AsyncExitStack() as stack:
         models = await stack.enter_async_context(make_models(config))
         stopping = loop.create_task(stop.wait())
-        loading = loop.create_task(models.load_all())
+        loading = loop.create_task(_load(config, models))
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
@@ -109,6 +109,11 @@ async def _serve(
         failing.cancel()
         if models.all_failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
+
+
+async def _load(config: ServerConfig, models: Models) -> None:
+    if not config.loading.on_demand:
+        await models.load_all()
 
 
 def _on_signal(number: int, stop: asyncio.Event) -> None:

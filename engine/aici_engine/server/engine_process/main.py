@@ -85,6 +85,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
             config.engine.max_num_seqs,
             tuple(sorted(engine.eos_tokens)),
             engine.states_size,
+            engine.memory_bytes,
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sender.send(wire.Ready(info))

@@ -45,7 +45,8 @@ class Engines(Protocol):
 
 
 class ServedModel:
-    """`is_kept`: the model is loaded as long as the server runs. `engines` starts the processes of the model, and
+    """`is_kept`: the model is loaded as long as the server runs. `planned_bytes`: weights and a full cache, as far as
+    the files tell; a loaded model may take less. `engines` starts the processes of the model, and
     `service` makes the service over their client.
 
     `changed` is called when the model has lost its last user, and when it has failed: its owner may then unload it.
@@ -61,6 +62,7 @@ class ServedModel:
         service: Callable[[EngineClient], Service],
         aliases: Sequence[str] = (),
         is_kept: bool = True,
+        planned_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
@@ -68,11 +70,12 @@ class ServedModel:
         self.model_dir = model_dir
         self.is_kept = is_kept
         self.admission = admission
+        self.memory_bytes = planned_bytes
         self._max_len: int | None = None
         self.num_users = 0
         self.num_loads = 0
         self.last_used = clock()
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: Callable[[ServedModel], None] = lambda _: None
         self._make_engines = engines
         self._make_service = service
         self._clock = clock
@@ -161,7 +164,7 @@ class ServedModel:
             self.num_users -= 1
             self.last_used = self._clock()
             if not self.num_users:
-                self.changed()
+                self.changed(self)
 
     async def _loaded(self, load: Callable[["ServedModel"], asyncio.Future[None]], timeout_s: float) -> None:
         if self._failed_at is not None and self._clock() - self._failed_at < _RETRY_FAILED_S:
@@ -179,7 +182,10 @@ class ServedModel:
         except TimeoutError:
             if not limit.expired():
                 raise
-            raise UnavailableError(f"the model {self.name} is still loading", hint="try again later") from None
+            raise UnavailableError(
+                f"the model {self.name} is not there after {timeout_s:g} s: it is still loading, or waits for memory",
+                hint="try again later",
+            ) from None
         except AiciError as error:
             # The engine's error may blame the user of the command line, such as a UsageError: not this request.
             why = f"the model {self.name} cannot be loaded: {error.message}"
@@ -206,6 +212,7 @@ class ServedModel:
             raise
         self._engines, self._service = engines, service
         self._max_len = service.info.max_len
+        self.memory_bytes = service.info.memory_bytes or self.memory_bytes
         self.num_loads += 1
         self.last_used = self._clock()
         self._watching = asyncio.get_running_loop().create_task(self._watch(engines))
@@ -229,4 +236,4 @@ class ServedModel:
         self._watching = None
         _log.error("the engine of the model %s keeps dying", self.name)
         await self.stop()
-        self.changed()
+        self.changed(self)

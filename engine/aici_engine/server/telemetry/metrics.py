@@ -192,5 +192,6 @@ _GAUGES = {
     "queue_capacity": "The most admitted sequences; further requests are refused",
     "active_requests": "Running sequences",
     "waiting_requests": "Sequences waiting to run",
+    "model_memory_bytes": "Weights and full cache of the model; 0 while it is not loaded",
     "cache_usage": "Share of KV pages in use, 0 to 1",
 }

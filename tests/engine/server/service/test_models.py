@@ -9,9 +9,12 @@ from typing import Any, ParamSpec
 import pytest
 
 from aici_base.errors import RateLimitError, UnavailableError, UsageError
+from aici_engine.server.config import ModelLoading
 from aici_engine.server.errors import UnknownModelError
+from aici_engine.server.link import wire
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.models import Models
+from tests.support.fake_engine import FakeEngine
 from tests.support.fake_models import FakeEngines, fake_models
 
 _P = ParamSpec("_P")
@@ -87,9 +90,12 @@ async def test_requests_wait_in_their_order() -> None:
 async def test_who_waits_has_a_limit_in_number_and_in_time() -> None:
     slow = FakeEngines()
     slow.gate.clear()
-    async with fake_models({"a": slow}, capacity=2, load_timeout_s=0.01) as models:
+    async with fake_models({"a": slow}, capacity=2, loading=ModelLoading(timeout_s=0.01)) as models:
         async with asyncio.TaskGroup() as group:
-            waiting = [group.create_task(_refused(models, UnavailableError, "still loading")) for _ in range(2)]
+            waiting = [
+                group.create_task(_refused(models, UnavailableError, "not there after 0.01 s: it is still loading"))
+                for _ in range(2)
+            ]
             await asyncio.sleep(0)
             await _refused(models, RateLimitError, "queue is full")
         assert all(task.done() for task in waiting)
@@ -193,3 +199,92 @@ async def test_the_models_share_the_keys_limits_and_not_the_queue() -> None:
             second.count(alice)
         first.drain_begun.set()
         assert second.draining
+
+
+def sized(num_bytes: int, planned: int | None = None) -> FakeEngines:
+    engine = FakeEngine(info=wire.EngineInfo(49152, 2048, 4, memory_bytes=num_bytes))
+    return FakeEngines(engine, planned_bytes=num_bytes if planned is None else planned)
+
+
+async def use(models: Models, *names: str) -> None:
+    for name in names:
+        async with models.lease(name) as service:
+            assert service.name == name
+
+
+@run
+async def test_the_least_recently_used_idle_model_makes_room() -> None:
+    engines = {name: sized(40) for name in "abc"}
+    async with fake_models(engines, loading=ModelLoading(memory_bytes=100)) as models:
+        await use(models, "a", "b", "a", "c")
+        assert states(models) == ["loaded", "unloaded", "loaded"]
+        async with models.lease("a"):
+            await use(models, "b")  # "a" was used longest ago, but is in use
+            assert states(models) == ["loaded", "loaded", "unloaded"]
+        assert [each.num_starts for each in engines.values()] == [1, 2, 1]
+        assert sum(each.num_running for each in engines.values()) == 2
+
+
+@run
+async def test_a_request_waits_until_a_model_is_idle() -> None:
+    a, b = sized(80), sized(80)
+    async with fake_models({"a": a, "b": b}, loading=ModelLoading(memory_bytes=100)) as models:
+        async with models.lease("a"):
+            waiting = asyncio.create_task(use(models, "b"))
+            await settle()
+            assert (states(models), b.num_starts) == (["loaded", "loading"], 0)
+            await use(models, "a")  # a second user that leaves does not make the model idle
+            await settle()
+            assert b.num_starts == 0
+        await waiting
+        assert (states(models), a.num_running) == (["unloaded", "loaded"], 0)
+
+
+@run
+async def test_nobody_is_unloaded_for_requests_that_have_left() -> None:
+    a, b = sized(80), sized(80)
+    async with fake_models({"a": a, "b": b}, loading=ModelLoading(memory_bytes=100)) as models:
+        async with models.lease("a"):
+            waiting = asyncio.create_task(use(models, "b"))
+            await settle()
+            waiting.cancel()
+            await settle()
+        await settle()
+        assert states(models) == ["loaded", "unloaded"]
+        await use(models, "b", "a")
+
+
+@run
+async def test_plans_are_corrected_by_what_a_model_takes() -> None:
+    """The files of a model may tell more than it takes, and less."""
+    engines = {"a": sized(30, planned=100), "b": sized(30, planned=60), "c": sized(120, planned=60)}
+    async with fake_models(engines, loading=ModelLoading(memory_bytes=100)) as models:
+        await use(models, "a", "b")
+        assert states(models) == ["loaded", "loaded", "unloaded"]
+        with pytest.raises(UnavailableError, match="c takes 0 MiB: all models may take 0 MiB together"):
+            await use(models, "c")
+        assert engines["c"].num_running == 0
+        await use(models, "a", "b")
+
+
+@run
+async def test_a_start_loads_the_models_that_fit() -> None:
+    engines = {"a": sized(60), "b": sized(60), "c": sized(30)}
+    async with fake_models(engines, loading=ModelLoading(memory_bytes=100)) as models:
+        await models.load_all()
+        assert states(models) == ["loaded", "unloaded", "loaded"]
+
+
+@run
+async def test_a_model_that_is_not_used_is_unloaded() -> None:
+    a, b = FakeEngines(), FakeEngines()
+    async with fake_models({"a": a, "b": b}, loading=ModelLoading(unload_after_s=0.05)) as models:
+        await models.load_all()
+        async with models.lease("b"):
+            while models.default.service is not None:
+                await asyncio.sleep(0.01)
+            assert (states(models), b.num_running) == (["unloaded", "loaded"], 1)
+        while models.all[1].service is not None:
+            await asyncio.sleep(0.01)
+        await use(models, "b")
+        assert b.num_starts == 2
