@@ -3,8 +3,6 @@
 The oracle is the template: it renders an answer with calls, and a scripted model writes just that.
 """
 
-import asyncio
-import json
 import re
 from typing import TYPE_CHECKING, Any
 
@@ -14,79 +12,20 @@ import pytest
 from aici_base.errors import UsageError
 from aici_engine.chat.messages import PromptMessage, conversation_text
 from aici_engine.chat.settings import ChatSettings
-from aici_engine.chat.template import ChatTemplate
-from aici_engine.chat.tool_syntax import SYNTAXES, ToolSyntax
-from aici_engine.chat.tools import CallArguments, CallStart, PastCall
+from aici_engine.chat.tool_syntax import SYNTAXES
+from aici_engine.chat.tools import PastCall
 from aici_engine.chat.turn import (
-    ChatTurn,
     Named,
-    Text,
     ToolChoice,
-    TurnEnd,
-    arguments_constraints,
-    callable_tools,
-    calls_constraint,
 )
-from aici_engine.chat.turn_runner import run_chat_turn
 from aici_engine.sampling_params import SamplingParams
 from tests.engine.chat.tool_cases import ALL, CASES, WEATHER, ToolCase
+from tests.engine.chat.tool_turns import MADE, USER, prompt_and_answer, run, template
 from tests.support.chat_templates import ENDS, HERMES, LLAMA3, MISTRAL, QWEN3_CODER, TEMPLATES
-from tests.support.scripted_model import ScriptedModel, encode
+from tests.support.scripted_model import ScriptedModel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-USER = PromptMessage(role="user", content="Please do.")
-_OWN_ID = re.compile(r', "id": "[^"]*"(?=\})')
-"""Mistral's template shows an id that the model does not write."""
-MADE = list[tuple[str, Any]]
-
-
-def template(source: str) -> ChatTemplate:
-    return ChatTemplate(source, {"bos_token": "<s>", "eos_token": "</s>"}, name="test")
-
-
-def prompt_and_answer(chat: ChatTemplate, syntax: ToolSyntax, case: ToolCase) -> tuple[str, str]:
-    """Return a prompt, and the answer that the template shows for the calls or the text of a case."""
-    prompt = conversation_text(chat, str, [USER], case.tools, syntax=syntax)
-    said = PromptMessage(role="assistant", content=case.text, calls=case.past_calls)
-    whole = conversation_text(chat, str, [USER, said], case.tools, syntax=syntax, add_generation_prompt=False)
-    assert whole.startswith(prompt.rstrip("\n"))
-    return prompt, _OWN_ID.sub("", whole[len(prompt) :])
-
-
-def run(
-    model: ScriptedModel, case: ToolCase, syntax: ToolSyntax, choice: ToolChoice = "auto", *, parallel: bool = True
-) -> tuple[str, MADE, TurnEnd]:
-    async def turn() -> tuple[str, MADE, TurnEnd]:
-        known = callable_tools(case.tools, choice)
-        arguments = await arguments_constraints(model.json_schema, known) if syntax.header else {}
-        request = ChatTurn(
-            prompt=encode(model.prompt),
-            sampling=SamplingParams(),
-            tools=case.tools,
-            tool_choice=choice,
-            parallel=parallel,
-            syntax=syntax,
-            calls=await calls_constraint(model.json_schema, known, syntax),
-            arguments=arguments,
-        )
-        calls: list[tuple[str, str]] = []
-        text = ""
-        async for delta in run_chat_turn(model, request):
-            match delta:
-                case CallStart(_, name):
-                    calls.append((name, ""))
-                case CallArguments(more):
-                    calls[-1] = (calls[-1][0], calls[-1][1] + more)
-                case Text(more):
-                    text += more
-                case TurnEnd():
-                    assert text.strip() == delta.text.strip()
-                    return text, [(name, json.loads(arguments)) for name, arguments in calls], delta
-        raise AssertionError("no end")
-
-    return asyncio.run(turn())
 
 
 def possible(syntax: str) -> list[str]:
