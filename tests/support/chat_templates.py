@@ -139,6 +139,15 @@ SPECIAL_TOKENS: Final = (
 )
 """Special tokens of those models that an answer may contain."""
 
+GRANITE_HIDING: Final = """\
+{%- if tools %}<|start_of_role|>system<|end_of_role|>For a call, write <|tool_call|> and a list.<|end_of_text|>
+<|start_of_role|>tools<|end_of_role|>{{ tools | tojson }}<|end_of_text|>
+{% endif %}
+{%- for message in messages %}<|start_of_role|>{{ message.role }}<|end_of_role|>{{ message.content }}<|end_of_text|>
+{% endfor %}
+{%- if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"""
+"""This template tells the model of tools, and does not show the calls of earlier messages."""
+
 QWEN3: Final = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {% if message.reasoning_content %}<think>

@@ -97,7 +97,9 @@ def _names_of_calls(messages: Sequence[PromptMessage]) -> Mapping[str, str]:
 def _known(message: PromptMessage, names: Mapping[str, str], known: TemplateTools) -> dict[str, Any]:
     shaped: dict[str, Any] = {"role": message.role, "content": message.content, **_annotations(message)}
     id_len = known.syntax.id_len
-    if message.calls:
+    if message.calls and known.hides_calls:
+        shaped["content"] += known.syntax.written(message.calls)
+    elif message.calls:
         shaped["tool_calls"] = [
             {"id": _fitting_id(call.call_id, id_len), "type": "function", "function": _function(call, known)}
             for call in message.calls

@@ -16,6 +16,7 @@ from aici_base.errors import UsageError
 class ThinkingTags:
     """The tags around a thought. `after_end`: what templates write between the end tag and the answer.
 
+    `answer_end`: the tag that ends the answer after a thought, if there is one.
     `aliases`: names of vLLM's parsers for models with these tags.
     """
 
@@ -23,10 +24,12 @@ class ThinkingTags:
     begin: str
     end: str
     after_end: str = "\n\n"
+    answer_end: str | None = None
     aliases: tuple[str, ...] = ()
 
 
 THINKING_TAGS: Final = (
+    ThinkingTags(name="response", begin="<think>", end="</think>", after_end="\n<response>", answer_end="</response>"),
     ThinkingTags(name="think", begin="<think>", end="</think>", aliases=("qwen3", "deepseek_r1")),
     ThinkingTags(name="magistral", begin="[THINK]", end="[/THINK]", after_end="", aliases=("mistral",)),
     ThinkingTags(name="granite", begin="Here is my thought process:", end="Here is my response:"),
@@ -51,7 +54,11 @@ def tags_of_template(source: str) -> ThinkingTags | None:
     >>> tags_of_template("{{ '<think>' if thinking else '<think></think>' }}").name
     'think'
     """
-    return next((tags for tags in THINKING_TAGS if tags.begin in source and tags.end in source), None)
+
+    def has(tags: ThinkingTags) -> bool:
+        return all(tag in source for tag in (tags.begin, tags.end, tags.answer_end or ""))
+
+    return next(filter(has, THINKING_TAGS), None)
 
 
 def named_tags(name: str) -> ThinkingTags:

@@ -25,10 +25,14 @@ _OTHER_CALLS = "<function="
 
 @dataclass(frozen=True, slots=True)
 class TemplateTools:
-    """How a template shows calls. `has_text_arguments`: the template wants the arguments of a call as JSON text."""
+    """How a template shows calls. `has_text_arguments`: the template wants the arguments of a call as JSON text.
+
+    `hides_calls`: the template tells the model of tools, and leaves out the calls of earlier messages.
+    """
 
     syntax: ToolSyntax
     has_text_arguments: bool = False
+    hides_calls: bool = False
 
 
 class TemplateRendering(Protocol):
@@ -42,8 +46,10 @@ def template_tools(render: TemplateRendering) -> TemplateTools | None:
     without, told = _rendered(render, [_USER], None), _rendered(render, [_USER], [_TOOL])
     if _NAME not in told:
         return None
+    hides_calls = True
     for arguments in ({_KEY: _VALUE}, f'{{"{_KEY}": "{_VALUE}"}}'):
         text = _rendered(render, _talk(arguments), [_TOOL])
+        hides_calls = hides_calls and bool(text) and _VALUE not in text
         for syntax in SYNTAXES.values():
             if (opening := _opening(syntax, text)) is not None:
                 return TemplateTools(replace(syntax, opening=opening), isinstance(arguments, str))
@@ -51,7 +57,7 @@ def template_tools(render: TemplateRendering) -> TemplateTools | None:
         return None
     for syntax in SYNTAXES.values():
         if syntax.lesson is not None and syntax.lesson in told and syntax.lesson not in without:
-            return TemplateTools(syntax)
+            return TemplateTools(syntax, hides_calls=hides_calls)
     return None
 
 

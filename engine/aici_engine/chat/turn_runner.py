@@ -75,6 +75,7 @@ class _Turn(Generic[C]):
         )
         self._prompt = request.prompt
         self._knows_cached = False
+        self._answer_end: str | None = None
         self._usage = TurnUsage(len(request.prompt), 0, 0)
         self._text = ""
         self._said = ""
@@ -141,6 +142,9 @@ class _Turn(Generic[C]):
             self._go_on(self._said)
         self._stop, self._is_full = None, False
         self._go_on(end + thinking.tags.after_end)
+        self._answer_end = thinking.tags.answer_end
+        if self._answer_end is not None and self._request.controller is None:
+            self._sampling = self._until(self._answer_end, self._sampling)
 
     @property
     def _must_say_more(self) -> bool:
@@ -361,7 +365,8 @@ class _Turn(Generic[C]):
     def _end(self) -> TurnEnd:
         if self._is_full:
             return TurnEnd("length", self._usage, self._text)
-        return TurnEnd("end" if self._stop is None else "stop", self._usage, self._text, self._stop)
+        stop = None if self._stop == self._answer_end else self._stop
+        return TurnEnd("end" if stop is None else "stop", self._usage, self._text, stop)
 
 
 def _common_beginning(one: str, other: str) -> str:

@@ -9,7 +9,14 @@ from aici_base.errors import UsageError
 from aici_engine.chat.messages import PromptMessage, conversation_text
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
-from aici_engine.chat.thinking import THINKING_NAMES, THINKING_TAGS, Thinking, named_tags, thinking_of_prompt
+from aici_engine.chat.thinking import (
+    THINKING_NAMES,
+    THINKING_TAGS,
+    Thinking,
+    named_tags,
+    tags_of_template,
+    thinking_of_prompt,
+)
 from aici_engine.chat.tool_syntax import HERMES
 from aici_engine.chat.turn import (
     CallArguments,
@@ -185,6 +192,17 @@ def test_stop_strings_end_the_answer_and_not_the_thought() -> None:
         ScriptedModel("P", f"No. Yes.\n</think>\n\nYes. No.{END}"), opened(), sampling=SamplingParams(stop=(". ",))
     )
     assert (answer.thought, answer.text, answer.end.stop) == ("No. Yes.", "Yes", ". ")
+
+
+def test_an_answer_between_tags_of_its_own() -> None:
+    """Granite 3.3. The tags are no part of the answer."""
+    thinking = Thinking(tags=named_tags("response"), is_open=False)
+    text = "<think>Hm.</think>\n<response>Hello</response>"
+    answer = Answer(ScriptedModel("P", text + END), thinking)
+    assert (answer.thought, answer.text, answer.end.reason, answer.end.stop) == ("Hm.", "Hello", "end", None)
+    answer = Answer(ScriptedModel("P", text.replace("Hello", "42")), thinking, controller=DIGITS)
+    assert (answer.thought, answer.text) == ("Hm.", "42")
+    assert tags_of_template(text).name == "response"  # type: ignore[union-attr]
 
 
 def test_no_thought_without_tags() -> None:

@@ -21,7 +21,7 @@ from aici_engine.chat.turn import (
 from aici_engine.sampling_params import SamplingParams
 from tests.engine.chat.tool_cases import ALL, CASES, WEATHER, ToolCase
 from tests.engine.chat.tool_turns import MADE, USER, prompt_and_answer, run, template
-from tests.support.chat_templates import ENDS, HERMES, LLAMA3, MISTRAL, QWEN3_CODER, TEMPLATES
+from tests.support.chat_templates import ENDS, GRANITE_HIDING, HERMES, LLAMA3, MISTRAL, QWEN3_CODER, TEMPLATES
 from tests.support.scripted_model import ScriptedModel
 
 if TYPE_CHECKING:
@@ -176,6 +176,15 @@ def test_ids_of_other_servers_fit_a_template_with_short_ids() -> None:
     text = conversation_text(chat, str, talk, ALL, syntax=ChatSettings().syntax_of(chat))
     [made, answered] = re.findall(r'"(?:id|call_id)": "(\w{9})"', text)
     assert made == answered
+
+
+def test_calls_that_a_template_hides_are_part_of_the_text() -> None:
+    chat, case = template(GRANITE_HIDING), CASES["parallel"]
+    syntax = ChatSettings().syntax_of(chat)
+    assert syntax.name == "granite"
+    prompt, answer = prompt_and_answer(chat, syntax, case)
+    assert answer.startswith('<|tool_call|>[{"name":"get_weather","arguments":{"city":"Bonn"}}, {')
+    assert run(ScriptedModel(prompt, answer), case, syntax)[1] == list(case.calls)
 
 
 def test_two_calls_of_one_message_are_refused_by_llamas_template() -> None:

@@ -40,6 +40,8 @@ def prompt_and_answer(chat: ChatTemplate, syntax: ToolSyntax, case: ToolCase) ->
     whole = conversation_text(chat, str, [USER, said], case.tools, syntax=syntax, add_generation_prompt=False)
     if not whole.startswith(prompt.rstrip("\n")):  # templates show no thoughts of earlier answers
         prompt = prompt.rstrip().removesuffix("</think>").rstrip().removesuffix("<think>")
+    if whole.startswith(f"{prompt}<think>\n\n</think>\n\n"):
+        prompt += "<think>\n\n</think>\n\n"
     assert whole.startswith(prompt.rstrip("\n"))
     return prompt, _OWN_ID.sub("", whole[len(prompt) :])
 
