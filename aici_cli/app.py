@@ -1,14 +1,16 @@
 """The tree of commands. Command modules import heavy packages only inside functions, so that `--help` is fast."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.main import get_command
 
 from aici_cli import (
     batch,
     bench,
     chat,
     cluster,
+    config,
     ctrl,
     doctor,
     grammar,
@@ -44,7 +46,14 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")
+        bool,
+        typer.Option(
+            "--version",
+            callback=_version,
+            is_eager=True,
+            allow_from_autoenv=False,
+            help="Print the version and exit.",
+        ),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show the traceback of an error.")] = False,
 ) -> None:
@@ -60,9 +69,26 @@ app.command(name="lmtp")(lmtp.lmtp)
 app.command(name="rt", **rt.PASS_THROUGH)(rt.rt)
 app.command(name="doctor")(doctor.doctor)
 app.add_typer(models.app, name="models")
+app.add_typer(config.app, name="config")
 app.add_typer(ctrl.app, name="ctrl")
 app.add_typer(bench.app, name="bench")
 app.add_typer(grammar.app, name="grammar")
 app.add_typer(schema.app, name="schema")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(node.app, name="node")
+
+
+def command_tree() -> Any:
+    """Return the commands as Typer runs them.
+
+    Every option has an environment variable, `AICI_COMMAND_OPTION`. Help shows only variables with another name.
+    """
+    root = get_command(app)
+    waiting = [root]
+    while waiting:
+        command: Any = waiting.pop()
+        waiting += getattr(command, "commands", {}).values()
+        for parameter in command.params:
+            if parameter.param_type_name == "option" and parameter.envvar is None:
+                parameter.show_envvar = False
+    return root

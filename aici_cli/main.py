@@ -64,12 +64,19 @@ def _repeat_dropped_signal(unraisable: "sys.UnraisableHookArgs") -> None:
 
 
 def _run() -> int:
-    debug = "--debug" in sys.argv
+    debug = "--debug" in sys.argv or os.environ.get("AICI_DEBUG", "0") not in ("", "0", "false")
     try:
         _check_streams()
-        from aici_cli.app import app
+        from aici_cli.app import command_tree
+        from aici_cli.settings import PREFIX, read_settings
 
-        code = app(prog_name="aici", standalone_mode=False)
+        command = command_tree()
+        code = command(
+            prog_name="aici",
+            standalone_mode=False,
+            auto_envvar_prefix=PREFIX,
+            default_map=read_settings(command).values,
+        )
         sys.stdout.flush()
     except AiciError as error:
         if debug:
@@ -126,6 +133,10 @@ def _usage_hint(error: typer.TyperException) -> str:
         return f"`aici models list` lists the models here; {more}"
     if context is None:
         return more
+    parameter = getattr(error, "param", None)
+    source = parameter and context.get_parameter_source(parameter.name)
+    if source and source.name in ("ENVIRONMENT", "DEFAULT_MAP"):
+        return f"`aici config show` says where the value comes from; {more}"
     options = {option for each in context.command.params for option in each.opts}
     if "unexpected extra argument" in error.format_message() and "--model" in options:
         quoted = "put a prompt of several words in quotes; " if "--prompt" in options else ""

@@ -70,6 +70,11 @@ def values_of(command: str, parameter: Any) -> Values | None:
     return FILES if not is_option or Path in _members(parameter.type_descriptor.annotation) else TEXT
 
 
+def takes_path(option: Any) -> bool:
+    """Whether the value of an option of Typer is a path."""
+    return Path in _members(option.type_descriptor.annotation)
+
+
 def _words(annotation: Any) -> tuple[str, ...]:
     """Return the values of a closed set."""
     for member in _members(annotation):

@@ -27,6 +27,8 @@ _aici() {
             "aici models pull") at="aici models pull" ;;
             "aici models list") at="aici models list" ;;
             "aici models path") at="aici models path" ;;
+            "aici config") at="aici config" ;;
+            "aici config show") at="aici config show" ;;
             "aici ctrl") at="aici ctrl" ;;
             "aici ctrl upload") at="aici ctrl upload" ;;
             "aici ctrl pull") at="aici ctrl pull" ;;
@@ -108,6 +110,7 @@ _aici() {
             rt
             doctor
             models
+            config
             ctrl
             bench
             grammar
@@ -277,6 +280,13 @@ _aici() {
             --json
             --help" ;;
         "aici models path") words="
+            --json
+            --help" ;;
+        "aici config") words="
+            show
+            --help" ;;
+        "aici config show") words="
+            --all
             --json
             --help" ;;
         "aici ctrl") words="

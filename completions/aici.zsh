@@ -28,6 +28,8 @@ _aici() {
             ("aici models pull") at="aici models pull" ;;
             ("aici models list") at="aici models list" ;;
             ("aici models path") at="aici models path" ;;
+            ("aici config") at="aici config" ;;
+            ("aici config show") at="aici config show" ;;
             ("aici ctrl") at="aici ctrl" ;;
             ("aici ctrl upload") at="aici ctrl upload" ;;
             ("aici ctrl pull") at="aici ctrl pull" ;;
@@ -108,6 +110,7 @@ _aici() {
             'rt:Run the controller runtime (engines start one), or `rt replay` a recording; `rt --help` lists the flags.'
             'doctor:Check this machine; exit with 1 if aici cannot run models.'
             'models:Fetch, list and find models.'
+            'config:Show the settings of options.'
             'ctrl:Write, build, test and store your own controllers, here or on a server.'
             'bench:Measure speed, memory and quality on this machine.'
             'grammar:Check grammars, and test texts against a grammar.'
@@ -277,6 +280,13 @@ _aici() {
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici models path") next=(
+            '--json:Print JSON.'
+            '--help:Show this message and exit.') ;;
+        ("aici config") next=(
+            'show:Print the options that an environment variable or a file sets, with the origin of each value.'
+            '--help:Show this message and exit.') ;;
+        ("aici config show") next=(
+            '--all:Show the defaults, too.'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici ctrl") next=(
