@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from aici_cli.output import print_json, say
-from aici_cli.settings import Settings, read_settings, setting_files, variable
+from aici_cli.settings import OptionSettings, read_settings, setting_files, variable
 
 app = typer.Typer(help="Show the settings of options.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -37,7 +37,7 @@ def show(
         print(f"{each['command']} --{each['option']}  {json_module.dumps(each['value'])}  {each['origin']}")
 
 
-def _values(context: Any, settings: Settings, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
+def _values(context: Any, settings: OptionSettings, path: tuple[str, ...]) -> Iterator[dict[str, Any]]:
     """Ask Typer for the value and the source of each option of a command, and of the commands below."""
     for each in context.command.params if path else ():
         if each.param_type_name != "option" or each.name == "help":

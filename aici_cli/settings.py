@@ -34,7 +34,7 @@ _Nodes: TypeAlias = Mapping[tuple[str, ...], Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class OptionSettings:
     """`values`: nested by command, as Typer's `default_map`. `origins`: the file of each value, by command and
     option."""
 
@@ -42,12 +42,12 @@ class Settings:
     origins: dict[tuple[tuple[str, ...], str], Path] = field(default_factory=dict)
 
 
-def read_settings(command: Any) -> Settings:
+def read_settings(command: Any) -> OptionSettings:
     """Read the files for a tree of Typer's commands.
 
     Raise UsageError for a key that no command has, and for such an environment variable of a command.
     """
-    settings, nodes = Settings(), dict(_walk(command, ()))
+    settings, nodes = OptionSettings(), dict(_walk(command, ()))
     _check_variables(nodes)
     for file in setting_files():
         _add(settings, file, _tables(file), nodes)
@@ -98,7 +98,7 @@ def _tables(file: Path) -> dict[str, Any]:
         raise UsageError(f"{file}: {error}", hint="the file is in TOML") from error
 
 
-def _add(settings: Settings, file: Path, tables: Mapping[str, Any], nodes: _Nodes) -> None:
+def _add(settings: OptionSettings, file: Path, tables: Mapping[str, Any], nodes: _Nodes) -> None:
     shared = {key: value for key, value in tables.items() if not isinstance(value, dict)}
     for key, value in shared.items():
         takers = [path for path, options in nodes.items() if path and _name(key) in options]
@@ -112,7 +112,9 @@ def _add(settings: Settings, file: Path, tables: Mapping[str, Any], nodes: _Node
             _add_table(settings, file, (key,), value, nodes)
 
 
-def _add_table(settings: Settings, file: Path, path: tuple[str, ...], table: Mapping[str, Any], nodes: _Nodes) -> None:
+def _add_table(
+    settings: OptionSettings, file: Path, path: tuple[str, ...], table: Mapping[str, Any], nodes: _Nodes
+) -> None:
     if path not in nodes:
         known = [each[-1] for each in nodes if each and each[:-1] == path[:-1]]
         raise _unknown(file, " ".join(path), "no command is called", known)
@@ -127,7 +129,7 @@ def _add_table(settings: Settings, file: Path, path: tuple[str, ...], table: Map
 
 
 def _set(
-    settings: Settings, file: Path, path: tuple[str, ...], options: Mapping[str, Any], key: str, value: object
+    settings: OptionSettings, file: Path, path: tuple[str, ...], options: Mapping[str, Any], key: str, value: object
 ) -> None:
     name = _name(key)
     option = options[name]

@@ -10,7 +10,7 @@ import pytest
 
 from aici_base.errors import UsageError
 from aici_cli.app import command_tree
-from aici_cli.settings import Settings, read_settings, variable
+from aici_cli.settings import OptionSettings, read_settings, variable
 from tests.support.cli import aici
 
 
@@ -32,7 +32,7 @@ def write(project: Path, text: str = "", *, user: str = "") -> None:
     (project / "user" / "aici" / "config.toml").write_text(user)
 
 
-def read() -> Settings:
+def read() -> OptionSettings:
     return read_settings(command_tree())
 
 
