@@ -17,6 +17,7 @@ Ids = npt.NDArray[np.intp]
 Choose = Callable[[Logits, SamplingParams, int], TokenId]
 NOTHING_ALLOWED = "no token is allowed"
 NOT_FINITE = "the model's logits are not finite"
+_LARGEST = np.finfo(np.float32).max
 _HEADS = (1e-2, 1e-4)
 """Top-p mostly needs only tokens at least this likely relative to the likeliest token: no sort of the vocabulary."""
 _GROUPS = 8
@@ -30,8 +31,10 @@ def penalize(row: Logits, params: SamplingParams, *, prompt: Sequence[TokenId], 
     if params.repetition_penalty != 1.0:
         # A token may stand in `seen` more than once, so all values are read before any is written.
         seen = np.fromiter([*prompt, *output], np.intp, len(prompt) + len(output))
-        values = row[seen]
-        row[seen] = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+        values = row[seen].astype(np.float64)
+        with np.errstate(over="ignore"):  # a tiny penalty would make a logit infinite
+            values = np.where(values > 0, values / params.repetition_penalty, values * params.repetition_penalty)
+            row[seen] = np.minimum(values, _LARGEST)
     if (params.presence_penalty or params.frequency_penalty) and output:
         seen, counts = np.unique(np.array(output, np.intp), return_counts=True)
         row[seen] -= (params.presence_penalty + params.frequency_penalty * counts).astype(np.float32)

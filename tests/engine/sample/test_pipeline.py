@@ -104,6 +104,17 @@ def test_repetition_penalty_is_that_of_transformers() -> None:
     assert np.allclose(row, wanted.numpy())
 
 
+@pytest.mark.parametrize("penalty", [5e-324, 1e-45, 1e308])
+def test_no_repetition_penalty_makes_a_logit_infinite(penalty: float) -> None:
+    row = np.array([3.0, 0.0, -3.0, 1.0, -np.inf], np.float32)
+    seen = [TokenId(token) for token in (0, 1, 2, 4)]
+    penalize(row, SamplingParams(repetition_penalty=penalty), prompt=seen, output=[])
+    assert np.isfinite(row.max())
+    assert not np.isnan(row).any()
+    assert row[1] == 0.0
+    assert row[4] == -np.inf
+
+
 def test_presence_and_frequency_count_the_output_only() -> None:
     row = np.zeros(5, np.float32)
     params = SamplingParams(presence_penalty=0.5, frequency_penalty=0.25)

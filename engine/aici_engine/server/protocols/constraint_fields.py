@@ -85,10 +85,12 @@ class WantedConstraint:
 
 
 def wanted_constraint(fields: ConstraintFields) -> WantedConstraint | None:
-    """Return the constraint of a request; None without a constraint. Raises UsageError for two constraints."""
+    """Return the constraint of a request; None without a constraint. One constraint may have several names, as
+    guidance's client for vLLM sends it. Raises UsageError for two constraints."""
     wanted = fields.wanted()
-    if len(wanted) > 1:
-        one, other = wanted[0].field, wanted[1].field
+    others = [each.field for each in wanted if replace(each, field=wanted[0].field) != wanted[0]]
+    if others:
+        one, other = wanted[0].field, others[0]
         raise UsageError(f"{one} and {other} together", hint="a request has one constraint: leave one out", param=other)
     if fields.controller_arg is not None and fields.controller is None:
         raise UsageError("controller_arg without a controller", hint="name it in `controller`", param="controller_arg")

@@ -48,10 +48,11 @@ Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | l
 
 
 class FunctionCall(StrictBody):
-    """`arguments`: JSON text."""
+    """`arguments`: JSON text. `parsed_arguments`, which OpenAI's client for Python adds to calls, has no effect."""
 
     name: str
     arguments: str
+    parsed_arguments: Any = None
 
 
 class ToolCall(StrictBody):
@@ -68,7 +69,9 @@ class ToolCall(StrictBody):
         except (ValueError, RecursionError):
             arguments = None
         if not isinstance(arguments, dict):
-            raise UsageError(f"{where}.function.arguments is not a JSON object", param=f"{where}.function.arguments")
+            name = f"{where}.function.arguments"
+            hint = "leave out a call that max_tokens has cut short"
+            raise UsageError(f"{name} is not a JSON object", hint=hint, param=name)
         return PastCall(self.id, self.function.name, arguments)
 
 
@@ -76,6 +79,7 @@ class ChatMessage(StrictBody):
     """A message. The chat template gets `name` and `reasoning_content` (or `reasoning`), and decides what to show.
 
     A `refusal` that a client sends back is a part of the assistant's text. In a tool message, the name is the call's.
+    `parsed`, which OpenAI's client for Python adds to answers, has no effect.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -84,6 +88,7 @@ class ChatMessage(StrictBody):
     refusal: str = ""
     reasoning_content: str = ""
     reasoning: str = ""
+    parsed: Any = None
     tool_calls: list[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
     annotations: list[Any] = Field(default_factory=list, max_length=0)

@@ -94,6 +94,21 @@ def test_openai_sends_its_own_message_back() -> None:
     assert api.sdk.chat.completions.create(model="it", messages=messages).choices[0].message.content
 
 
+def test_openai_sends_back_the_message_of_its_stream_helper() -> None:
+    """The messages of `parse` and `stream` have `parsed`, and their calls `parsed_arguments`."""
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    parsed = {**call, "function": {**call["function"], "parsed_arguments": {"a": 1}}}
+    talks = [
+        [USER, {"role": "assistant", "content": None, "tool_calls": [each], "parsed": {"b": 2}}, USER]
+        for each in (call, parsed)
+    ]
+    api, plain = Api(template=TOOL_TEMPLATE), Api(template=TOOL_TEMPLATE)
+    api.answer(CHAT, {"messages": talks[1]})
+    del talks[0][1]["parsed"]
+    plain.answer(CHAT, {"messages": talks[0]})
+    assert api.engine.submitted == plain.engine.submitted
+
+
 def test_llamaindex_gives_both_names_of_the_limit() -> None:
     api = Api()
     api.answer(CHAT, {**HELLO, "max_tokens": 7, "max_completion_tokens": 7})

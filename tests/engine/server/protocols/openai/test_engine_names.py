@@ -42,7 +42,11 @@ CONSTRAINTS: Mapping[str, tuple[Json, Json]] = {
         {"guided_json": SCHEMA, "schema_options": {"whitespace": "compact"}},
     ),
     "guidance VLLMModel": (
-        {"guided_decoding_backend": "guidance", "structured_outputs": {"grammar": f"%llguidance {{}}\n{LARK}"}},
+        {
+            "guided_decoding_backend": "guidance",
+            "guided_grammar": f"%llguidance {{}}\n{LARK}",
+            "structured_outputs": {"grammar": f"%llguidance {{}}\n{LARK}"},
+        },
         {"guided_grammar": f"%llguidance {{}}\n{LARK}"},
     ),
     "llama.cpp, grammar": ({"grammar": GBNF}, {"guided_grammar": GBNF, "grammar_syntax": "gbnf"}),
@@ -67,7 +71,7 @@ def test_a_constraint_under_the_name_of_another_engine(path: str, client: str) -
 
 WRONG: Mapping[str, tuple[Json, str, str]] = {
     "two": ({"structured_outputs": {"regex": "a", "choice": ["a"]}}, "structured_outputs.choice", "together"),
-    "two names": ({"regex": "a", "guided_regex": "a"}, "regex", "guided_regex and regex together"),
+    "two names": ({"regex": "b", "guided_regex": "a"}, "regex", "guided_regex and regex together"),
     "none": ({"structured_outputs": {}}, "structured_outputs", "has no constraint"),
     "unknown": ({"structured_outputs": {"rx": "a"}}, "structured_outputs.rx", "not supported"),
     "regex": ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex", "missing"),
