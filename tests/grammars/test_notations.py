@@ -156,6 +156,18 @@ LARK = [
         "llguidance",
     ),
     Case(
+        "guidance's capture and temperature",
+        """
+        %llguidance {}
+        start: year
+        year[capture, temperature=0]: YEAR
+        YEAR: /19../
+        """,
+        ("1945",),
+        ("2045", "19"),
+        "llguidance",
+    ),
+    Case(
         "and, not, lazy, suffix",
         """
         %llguidance {}

@@ -8,19 +8,14 @@ from pathlib import Path
 from aici_base.cache_files import default_cache_dir
 
 
-def client_folder(*requirements: str) -> Path:
-    """Return the folder of a client's environment, with the file `done` once it is complete."""
-    name = "-".join(requirements).replace("==", "-").replace("/", "-")
-    return default_cache_dir() / "clients" / name
-
-
-def client_python(*requirements: str) -> Path:
-    """Return the interpreter of a venv with the pinned `requirements`. The first call on a machine downloads the
-    packages."""
-    folder = client_folder(*requirements)
+def client_python(*requirements: str, folder: Path | None = None) -> Path:
+    """Return the interpreter of a venv with the pinned `requirements`, in `folder` or in a folder of the cache. The
+    first call on a machine downloads the packages."""
+    if folder is None:
+        folder = default_cache_dir() / "clients" / "-".join(requirements).replace("==", "-")
     folder.parent.mkdir(parents=True, exist_ok=True)
     python, done = folder / "bin" / "python", folder / "done"
-    with folder.with_suffix(".lock").open("w") as lock:
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists():
             subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)

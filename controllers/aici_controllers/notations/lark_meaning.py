@@ -41,10 +41,10 @@ from aici_controllers.notations.tree import (
 
 _MAX_INSTANCES: Final = 2000
 _MAX_NODES: Final = 200_000
-_NO_EFFECT: Final = ("capture", "stop_capture")
+_NO_EFFECT: Final = ("capture", "stop_capture", "temperature")
 _NEWLINES: Final = ("_NEWLINE", "_NL", "NEWLINE", "NL")
 """How a terminal is called that Lark's Indenter takes for the newline."""
-_PROMISES: Final = ("max_tokens", "temperature", "stop")
+_PROMISES: Final = ("max_tokens", "stop")
 
 
 def read_lark(text: str, *, load: Load = no_files) -> Tree:
@@ -162,6 +162,8 @@ class _Meaning:
     def _define_rule(self, name: str) -> None:
         one = self._definitions[name]
         body = self._context_free(bound(one.body, one.number))
+        if "temperature" in one.attributes:
+            self._warn(one.place, "the attribute temperature has no effect: the request's temperature holds everywhere")
         if kept := {key: value for key, value in one.attributes.items() if key not in _NO_EFFECT}:
             body = self._with_attributes(one, kept)
         self._rules[name] = Rule(name, body, one.place, one.priority)

@@ -114,7 +114,7 @@ class ResponseRequest(PromptFields, ConstraintFields):
     """The body of `POST /v1/responses`.
 
     `max_tool_calls`, `text.verbosity`, `service_tier`, `prompt_cache_key`, `prompt_cache_retention`,
-    `safety_identifier`, `user` and `metadata` have no effect on the answer.
+    `prompt_cache_options`, `safety_identifier`, `user` and `metadata` have no effect on the answer.
     """
 
     stream: bool = False
@@ -128,7 +128,8 @@ class ResponseRequest(PromptFields, ConstraintFields):
     max_tool_calls: Annotated[int, Field(ge=1)] | None = None
     service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast", "ultrafast"] | None = None
     prompt_cache_key: str | None = None
-    prompt_cache_retention: Literal["in_memory", "24h"] | None = None
+    prompt_cache_retention: str | None = None
+    prompt_cache_options: dict[str, Any] | None = None
     safety_identifier: str | None = None
     user: str | None = None
 
@@ -139,7 +140,6 @@ class ResponseRequest(PromptFields, ConstraintFields):
     moderation: Unsupported = None
     context_management: Annotated[Any, only([])] = None
     background_options: Unsupported = None
-    prompt_cache_options: Unsupported = None
     access_programs: Unsupported = None
     image: Unsupported = None
     if TYPE_CHECKING:

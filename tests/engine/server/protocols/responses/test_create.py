@@ -244,12 +244,12 @@ REFUSED: Json = {
     "image": {"context_compression": "auto"},
     "moderation": {"model": "m"},
     "prompt": {"id": "p"},
-    "prompt_cache_options": {"mode": "implicit"},
 }
 NO_EFFECT: Json = {
     "max_tool_calls": 3,
     "metadata": {"a": "b"},
     "prompt_cache_key": "k",
+    "prompt_cache_options": {"mode": "implicit"},
     "prompt_cache_retention": "24h",
     "reasoning": {"effort": "low"},
     "safety_identifier": "s",

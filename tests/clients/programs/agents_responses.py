@@ -1,7 +1,6 @@
-"""A program of a user of openai-agents, with its default model and settings. Prints the results as JSON."""
+"""A program of a user of openai-agents, with its default model and settings."""
 
 import asyncio
-import json
 import sys
 from typing import Literal
 
@@ -14,11 +13,12 @@ from agents import (
     set_default_openai_client,
     set_tracing_disabled,
 )
+from features import report
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
 set_tracing_disabled(disabled=True)
-set_default_openai_client(AsyncOpenAI(base_url=sys.argv[1], api_key="none", max_retries=0))
+set_default_openai_client(AsyncOpenAI(base_url=f"{sys.argv[1]}/v1", api_key="none", max_retries=0))
 asked: list[str] = []
 
 
@@ -58,4 +58,4 @@ async def main() -> dict[str, object]:
     return found
 
 
-print(json.dumps(asyncio.run(main())))
+report("responses", asyncio.run(main()))

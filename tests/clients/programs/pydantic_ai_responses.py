@@ -1,16 +1,16 @@
-"""A program of a user of pydantic-ai's OpenAIResponsesModel. Prints the results as JSON."""
+"""A program of a user of pydantic-ai's OpenAIResponsesModel."""
 
 import asyncio
-import json
 import sys
 from typing import Literal
 
+from features import report
 from pydantic import BaseModel
 from pydantic_ai import Agent, NativeOutput, ToolOutput
 from pydantic_ai.models.openai import OpenAIResponsesModel, OpenAIResponsesModelSettings
 from pydantic_ai.providers.openai import OpenAIProvider
 
-model = OpenAIResponsesModel("default", provider=OpenAIProvider(base_url=sys.argv[1], api_key="none"))
+model = OpenAIResponsesModel("default", provider=OpenAIProvider(base_url=f"{sys.argv[1]}/v1", api_key="none"))
 short = OpenAIResponsesModelSettings(max_tokens=60, temperature=0)
 
 
@@ -35,4 +35,4 @@ async def main() -> dict[str, object]:
     return found
 
 
-print(json.dumps(asyncio.run(main())))
+report("responses", asyncio.run(main()))

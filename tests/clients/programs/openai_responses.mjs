@@ -1,9 +1,10 @@
-// A program of a user of OpenAI's client for Node. Prints the results as JSON.
+// A program of a user of OpenAI's client for Node.
 import OpenAI from "openai";
 import { zodTextFormat } from "openai/helpers/zod";
 import { z } from "zod";
+import { report } from "./features.mjs";
 
-const client = new OpenAI({ baseURL: process.argv[2], apiKey: "none", maxRetries: 0 });
+const client = new OpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: "none", maxRetries: 0 });
 const common = { model: "default", temperature: 0, max_output_tokens: 40 };
 const found = {};
 const first = await client.responses.create({ ...common, input: "Say hello." });
@@ -24,4 +25,4 @@ for await (const item of client.responses.inputItems.list(second.id, { order: "a
 found.inputItems = items.length === 3;
 await client.responses.delete(first.id);
 found.deleted = await client.responses.retrieve(first.id).catch((error) => error.status);
-console.log(JSON.stringify(found));
+report("responses", found);

@@ -1,11 +1,11 @@
-"""A program of a user of LiteLLM's `responses`. Prints the results as JSON."""
+"""A program of a user of LiteLLM's `responses`."""
 
-import json
 import sys
 
 import litellm
+from features import report
 
-common = {"model": "openai/default", "api_base": sys.argv[1], "api_key": "none", "max_output_tokens": 30}
+common = {"model": "openai/default", "api_base": f"{sys.argv[1]}/v1", "api_key": "none", "max_output_tokens": 30}
 found = {}
 first = litellm.responses(input="Say hello.", **common)
 found["text"] = bool(first.output[0].content[0].text)
@@ -22,10 +22,10 @@ call = litellm.responses(input="How is the weather in Rome?", tools=[weather], t
 found["tools"] = call.output[0].type
 bridged = litellm.completion(
     model="openai/responses/default",
-    api_base=sys.argv[1],
+    api_base=f"{sys.argv[1]}/v1",
     api_key="none",
     max_tokens=30,
     messages=[{"role": "user", "content": "Say hello."}],
 )
 found["completion over responses"] = bool(bridged.choices[0].message.content)
-print(json.dumps(found))
+report("responses", found)

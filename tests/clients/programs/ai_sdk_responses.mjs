@@ -1,9 +1,10 @@
-// A program of a user of the Vercel AI SDK's `openai(M)`. Prints the results as JSON.
+// A program of a user of the Vercel AI SDK's `openai(M)`.
 import { createOpenAI } from "@ai-sdk/openai";
 import { generateText, Output, stepCountIs, streamText, tool } from "ai";
 import { z } from "zod";
+import { report } from "./features.mjs";
 
-const openai = createOpenAI({ baseURL: process.argv[2], apiKey: "none" });
+const openai = createOpenAI({ baseURL: `${process.argv[2]}/v1`, apiKey: "none" });
 const common = { model: openai("default"), temperature: 0, maxOutputTokens: 60, maxRetries: 0 };
 const weather = tool({
   description: "Return the weather of a city.",
@@ -30,4 +31,4 @@ found["after the tool"] = (await generateText({ ...common, messages: after, tool
 found["tools and object"] = (await generateText({
   ...common, prompt: "The sky is blue.", tools: { weather }, stopWhen: stepCountIs(3), output: Output.object({ schema: Weather }),
 })).output;
-console.log(JSON.stringify(found));
+report("responses", found);

@@ -1,9 +1,9 @@
-"""A program of a user of LangChain's `use_responses_api`. Prints the results as JSON."""
+"""A program of a user of LangChain's `use_responses_api`."""
 
-import json
 import sys
 from typing import Any, Literal
 
+from features import report
 from langchain_core.messages import HumanMessage, ToolMessage
 from langchain_core.tools import tool
 from langchain_openai import ChatOpenAI
@@ -25,7 +25,7 @@ def weather(city: Literal["Oslo", "Rome"]) -> str:
 def chat(**fields: Any) -> ChatOpenAI:
     more = {"max_tokens": 60, "temperature": 0, **fields}
     return ChatOpenAI(
-        model="default", base_url=sys.argv[1], api_key="none", use_responses_api=True, max_retries=0, **more
+        model="default", base_url=f"{sys.argv[1]}/v1", api_key="none", use_responses_api=True, max_retries=0, **more
     )
 
 
@@ -42,4 +42,4 @@ kept = chat(use_previous_response_id=True)
 first = kept.invoke("My name is Ada.")
 found["previous_response_id"] = bool(kept.invoke([HumanMessage("My name is Ada."), first, question]).text)
 found["logprobs"] = bool(chat(include=[LOGPROBS], top_logprobs=2).invoke("Say hello.").content)
-print(json.dumps(found))
+report("responses", found)

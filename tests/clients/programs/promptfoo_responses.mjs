@@ -1,7 +1,8 @@
-// A program of a user of promptfoo's `openai:responses`. Prints the results as JSON.
+// A program of a user of promptfoo's `openai:responses`.
 import promptfoo from "promptfoo";
+import { report } from "./features.mjs";
 
-const common = { apiBaseUrl: process.argv[2], apiKey: "none", temperature: 0, max_output_tokens: 40 };
+const common = { apiBaseUrl: `${process.argv[2]}/v1`, apiKey: "none", temperature: 0, max_output_tokens: 40 };
 const schema = {
   type: "object", properties: { sky: { enum: ["clear", "cloudy"] } }, required: ["sky"], additionalProperties: false,
 };
@@ -18,5 +19,5 @@ for (const [name, more] of Object.entries({ text: {}, schema: { response_format:
   if (result.error) throw new Error(result.error);
   found[name] = name === "text" ? result.response.output.length > 0 : result.response.output;
 }
-console.log(JSON.stringify(found));
+report("responses", found);
 process.exit(0);
