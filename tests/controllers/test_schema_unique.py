@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import jsonschema
 import pytest
 
 from tests.support.fake_host import FakeHost, GuestModule
@@ -69,3 +70,40 @@ def test_a_large_vocabulary_does_not_crowd_the_automaton(guest: GuestModule) -> 
         host.mid_process()
         assert byte in host.allowed()
         host.post_process([byte])
+
+
+_VALUES = ["1", "2", '"a"', '{"a":1,"b":2}', '{"b":2,"a":1}', '{"a":1}', "[1,2]", "[2,1]"]
+_ITEMS: list[dict[str, Any]] = [{}, {"type": ["integer", "string", "object"]}, {"enum": [1, 2, "a"]}]
+_COUNTS: list[dict[str, Any]] = [
+    {},
+    {"contains": {"type": "integer"}},
+    {"contains": {"type": "string"}, "maxContains": 1},
+    {"contains": {"type": "object"}, "maxContains": 0, "minContains": 0},
+    {"allOf": [{"contains": {"const": 1}}, {"contains": {"type": "object"}}], "maxItems": 3},
+    {"not": {"contains": {"type": "integer"}}},
+]
+_UNIQUE: list[dict[str, Any]] = [
+    {"uniqueItems": True},
+    {"not": {"uniqueItems": True}},
+    {"not": {"not": {"uniqueItems": True}}},
+    {"not": {"uniqueItems": True, "maxItems": 2}},
+    {"oneOf": [{"uniqueItems": True}, {"maxItems": 1}]},
+]
+
+
+@pytest.mark.parametrize("whitespace", ["compact", "flexible"])
+def test_all_short_arrays_against_a_validator(guest: GuestModule, whitespace: str) -> None:
+    arrays = [list(chosen) for num in range(4) for chosen in itertools.product(_VALUES, repeat=num)]
+    texts = [f"[{','.join(items)}]" for items in arrays] + [f"[{', '.join(items)}]" for items in arrays[:100]]
+    num_declined = 0
+    for items, counts, unique in itertools.product(_ITEMS, _COUNTS, _UNIQUE):
+        schema = {"type": "array", "items": items, "allOf": [counts, unique]}
+        valid = jsonschema.Draft202012Validator(schema)
+        report = ask_schema(guest, schema, texts, objects="open", property_order="any", whitespace=whitespace)
+        num_declined += bool(report.problems)
+        expected = [valid.is_valid(json.loads(text)) for text in texts]
+        leaves_out = any("leaves out" in warning.message for warning in report.warnings)
+        for text, stopped, is_valid in zip(texts, report.texts, expected, strict=report.problems == ()):
+            assert (stopped is None) == is_valid or (leaves_out and is_valid), (schema, text)
+        assert not report.problems or not any(expected) or report.problems[0].keyword == "uniqueItems", schema
+    assert num_declined < 30

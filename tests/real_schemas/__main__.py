@@ -69,7 +69,7 @@ def _main() -> None:
     parser.add_argument("--engines", default=",".join(ENGINES))
     parser.add_argument("--only", default="", help="schemas whose name contains this")
     parser.add_argument("--cache", type=Path, default=Path.home() / ".cache" / "aici" / "real-schemas")
-    parser.add_argument("--limit-s", type=float, default=30.0, help="for one engine on one schema")
+    parser.add_argument("--limit-s", type=float, default=30.0, help="CPU time for one engine on one schema")
     parser.add_argument("--native", action="store_true", help="our guest as a native program: faster")
     parser.add_argument("--json", type=Path, help="write every outcome to this file")
     arguments = parser.parse_args()

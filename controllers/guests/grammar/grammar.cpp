@@ -59,7 +59,7 @@ Text text_of(std::string_view object, std::string_view key) { return *aici::json
 
 // {"check": text} -> see check_answer.
 // {"accepts": {"grammar": text, "input": text}} -> see accepts_answer; with "inputs": [text, ...] -> {"answers": [...]}.
-// A grammar with errors -> {"problem": message}.
+// A grammar with errors, or a text that takes too much -> {"problem": message}.
 Text answer(std::string_view question) {
   if (aici::json::get(question, "check")) return aici::grammar::check_answer(text_of(question, "check"));
   std::string_view accepts = *aici::json::get(question, "accepts");
@@ -75,6 +75,7 @@ Text answer(std::string_view question) {
   Text out("{\"answers\":[");
   bool first = true;
   for (std::string_view input : aici::json::elements(*inputs)) {
+    if (parser->automaton && parser->automaton->error()) parser = read_parser(text_of(accepts, "grammar"), why);  // a fresh one
     out << (first ? "" : ",") << answer_to(*aici::json::unescaped(input));
     first = false;
   }

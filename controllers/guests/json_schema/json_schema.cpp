@@ -86,13 +86,16 @@ Text check(std::string_view question) {
   Report report;
   Value value;
   std::optional<aici::RegexRecognizer> recognizer = compile(question, value, report);
-  Text answer("{\"problems\":");
-  answer << as_json(report.problems) << ",\"warnings\":" << as_json(report.warnings) << ",\"texts\":[";
+  Text walks("[");
   if (const Value* texts = value.find("texts"); texts && recognizer) {
     Constraint constraint(static_cast<aici::RegexRecognizer&&>(*recognizer));
-    for (size_t i = 0; i < texts->items.size(); i++) answer << (i ? "," : "") << walk(constraint, texts->items[i].text);
+    for (size_t i = 0; i < texts->items.size(); i++) walks << (i ? "," : "") << walk(constraint, texts->items[i].text);
+    if (const char* error = constraint.error()) {
+      add_problem(report, "", Text("a text is too much for this schema: ") << error);
+      walks = Text("[");
+    }
   }
-  return answer << "]}";
+  return Text("{\"problems\":") << as_json(report.problems) << ",\"warnings\":" << as_json(report.warnings) << ",\"texts\":" << walks << "]}";
 }
 
 }  // namespace

@@ -93,10 +93,9 @@ def _compared(
     question = {"accepts": {"grammar": guest_text, "inputs": [text for text, _ in texts]}}
     try:
         answer: Any = tool.ask(question)
-    except NoAnswerError:  # an automaton without an LR parser may grow beyond all bounds; in a request, time is limited
+    except NoAnswerError:
         counts[f"{syntax}: no answer in time"] += 1
-        if syntax != "gbnf":
-            yield Finding(source, "", f"{syntax}: no answer in time")
+        yield Finding(source, "", f"{syntax}: no answer in time")
         return
     if "answers" not in answer:
         why = str(answer.get("problem") or answer.get("failed")).splitlines()[0].partition("error: ")[2]
@@ -105,6 +104,11 @@ def _compared(
             yield Finding(source, "", f"{syntax}: {answer}")
         return
     for (text, accepted), one in zip(texts, answer["answers"], strict=True):
+        if "problem" in one:
+            counts[f"{syntax}: too ambiguous for a text"] += 1
+            if syntax != "gbnf":
+                yield Finding(source, text, f"{syntax}: {one['problem']}")
+            continue
         counts[f"{syntax}: {'accepted' if accepted else 'refused'} texts"] += 1
         if one["accepted"] != accepted:
             yield Finding(source, text, f"{syntax}: accepted: {one['accepted']}, lark: {accepted}")

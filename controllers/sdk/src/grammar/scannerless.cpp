@@ -223,7 +223,11 @@ Text scannerless_answer(regex::Dfa& dfa, std::string_view input) {
     comma = ",", c = last;
   }
   if (complete) out << comma << "\"end of input\"";
-  if (const char* error = dfa.error()) fail(error);
+  if (const char* error = dfa.error()) {
+    Text why("line ");
+    why << place.line << ", column " << place.column << ": " << error;
+    return Text("{\"problem\":") << json::quoted(why) << '}';
+  }
   return out << "],\"complete\":" << (complete ? "true" : "false") << '}';
 }
 

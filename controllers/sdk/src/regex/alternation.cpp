@@ -10,6 +10,8 @@ namespace {
 
 // Factoring recurses along a common start; past this many shared parts the branches stay as they are.
 constexpr int MAX_FACTORED_DEPTH = 64;
+// Of the arena while a derivative is made: an automaton takes less, see Dfa::MAX_EXPRS.
+constexpr size_t MAX_WEIGHT = 600'000;
 
 }  // namespace
 
@@ -18,8 +20,11 @@ ExprId Exprs::alt(std::vector<ExprId> candidates, int depth) {
     if (e == all_) return all_;
   bool with_empty = false;
   std::vector<Term> terms;
+  if (error_ && round_ != 0) return NOTHING;
   for (ExprId e : candidates) flatten(e, terms, with_empty);
   alt_terms_ += terms.size();
+  if (round_ != 0 && (alt_terms_ > last_term_ || weight() > MAX_WEIGHT))
+    return fail("the text so far can be read in too many ways: make the rules less ambiguous"), NOTHING;
   factor_heads(terms, depth);
   merge_repeats(terms);
   merge_bytes(terms);

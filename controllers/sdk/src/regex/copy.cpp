@@ -22,8 +22,9 @@ std::vector<bool> Exprs::in_use(std::span<const ExprId> roots) const {
       } else if (node.kind == Kind::Unique) {
         const Unique& unique = uniques_[node.a];
         const UniqueItems& items = unique_items_[unique.items];
-        for (ExprId part : {unique.rest, unique.said, items.item, items.comma, items.end}) used[part] = true;
-        for (ExprId item : items.prefix) used[item] = true;
+        for (ExprId part : {unique.rest, unique.said, items.space, items.comma, items.colon, items.end}) used[part] = true;
+        for (const UniqueItems::Step& step : items.steps)
+          for (const UniqueItems::Way& way : step.ways) used[way.item] = true;
       } else if (node.kind == Kind::Rule) {
         ExprId body = bodies_[node.a];
         again |= !used[body] && body > id;

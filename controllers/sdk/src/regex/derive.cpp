@@ -5,6 +5,9 @@ namespace {
 
 // Deeper nesting does not fit on a guest's stack. The parser's limit on groups stays below.
 constexpr uint32_t MAX_DEPTH = 1000;
+// Members of alternations made for one derivative, about 0.1 µs each. A text that can be read in ever more ways would
+// take them beyond all bounds.
+constexpr uint64_t MAX_TERMS = 3'000'000;
 
 }  // namespace
 
@@ -13,6 +16,7 @@ ExprId Exprs::derive(ExprId e, uint8_t byte, ByteSet& alike) {
   ByteSet outer_alike = alike_;
   round_ = ++last_round_;
   alike_ = ByteSet::all();
+  if (outer_round == 0) last_term_ = alt_terms_ + MAX_TERMS;
   if (memo_.size() < nodes_.size()) {
     // Reserve in advance: every round makes a few nodes, and each growth would copy the nodes.
     memo_.resize(nodes_.size() + nodes_.size() / 4);

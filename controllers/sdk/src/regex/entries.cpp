@@ -36,7 +36,11 @@ ExprId Exprs::entries(uint32_t number, uint32_t count, bool wanted) {
 ExprId Exprs::entries(EntryState state) {
   const EntryList& list = list_of(state);
   if (list.max == UNBOUNDED) state.count = std::min(state.count, std::max(list.min, 1u));
-  return add({Kind::Entries, false, true, intern(state), 0, 0});
+  return add_part(Kind::Entries, intern(state));
+}
+
+ExprId Exprs::add_part(Kind kind, uint32_t state, uint32_t b, uint32_t c) {
+  return add({kind, false, !list_of(entry_states_[state]).is_value, state, b, c});
 }
 
 uint32_t Exprs::intern(const EntryState& state) {
@@ -99,7 +103,7 @@ ExprId Exprs::derive_entries(const Node& node, uint8_t byte) {
   for (uint32_t i = 0; i < list.others.size() && !goes_on; i++) goes_on = other_keys(state, i) != NOTHING;
   if (goes_on) {
     ExprId before = state.count ? list.next : list.first;
-    Node key{Kind::Key, false, true, node.a, 0, 0};
+    Node key{Kind::Key, false, node.has_rules, node.a, 0, 0};
     ways.push_back(concat(derive_new(before, byte), add(key)));
     if (nullable(before)) ways.push_back(derive_key(key, byte));
   }
@@ -113,10 +117,10 @@ ExprId Exprs::derive_key(const Node& node, uint8_t byte) {
   EntryState state = entry_states_[node.a];
   const EntryList& list = list_of(state);
   std::vector<ExprId> ways;
-  if (may_write_name(state)) ways.push_back(add({Kind::Name, false, true, node.a, static_cast<uint32_t>(list.names.size()), 0}));
+  if (may_write_name(state)) ways.push_back(add_part(Kind::Name, node.a, static_cast<uint32_t>(list.names.size())));
   for (uint32_t i = 0; i < list.others.size(); i++)
     if (ExprId keys = other_keys(state, i); keys != NOTHING)
-      ways.push_back(concat(keys, concat(bytes(quote), add({Kind::Value, false, true, node.a, i, 0}))));
+      ways.push_back(concat(keys, concat(bytes(quote), add_part(Kind::Value, node.a, i))));
   return alt(static_cast<std::vector<ExprId>&&>(ways));
 }
 
@@ -133,7 +137,7 @@ ExprId Exprs::derive_name(const Node& node, uint8_t byte) {
   while (byte_of(begin) != byte) begin++;
   while (byte_of(end - 1) != byte) end--;
   const EntryList::Name& name = list.names[begin];
-  if (depth + 1 < name.key.size()) return add({Kind::Name, false, true, node.a, begin << 16 | end, depth + 1});
+  if (depth + 1 < name.key.size()) return add_part(Kind::Name, node.a, begin << 16 | end, depth + 1);
   state.names[begin / 32] |= 1u << (begin % 32);
   state.count++, state.num_due -= name.required;
   return concat(list.colon, concat(name.value, entries(static_cast<EntryState&&>(state))));
@@ -150,6 +154,8 @@ bool Exprs::awaits_key(ExprId e) const {
   const Node& node = nodes_[e];
   if (node.kind == Kind::Concat) return awaits_key(node.a);
   if (node.kind == Kind::Alt) return std::ranges::any_of(members(node), [this](ExprId member) { return awaits_key(member); });
+  if (node.kind == Kind::And) return std::ranges::any_of(members(node), [this](ExprId member) { return awaits_key(member); });
+  if (node.kind == Kind::Unique) return awaits_key(uniques_[node.a].rest);
   return node.kind == Kind::Value;
 }
 
@@ -158,10 +164,16 @@ ExprId Exprs::with_key(ExprId e, std::string_view key) { return with_said(e, spe
 ExprId Exprs::with_said(ExprId e, ExprId key) {
   Node node = nodes_[e];
   if (node.kind == Kind::Concat) return concat(with_said(node.a, key), node.b);
-  if (node.kind == Kind::Alt) {
-    std::vector<ExprId> ways;
-    for (uint32_t i = 0; i < node.b; i++) ways.push_back(with_said(members_[node.a + i], key));
-    return alt(static_cast<std::vector<ExprId>&&>(ways));
+  if (node.kind == Kind::Alt || node.kind == Kind::And) {
+    std::vector<ExprId> parts;
+    for (uint32_t i = 0; i < node.b; i++) parts.push_back(with_said(members_[node.a + i], key));
+    if (node.kind == Kind::And) return both(static_cast<std::vector<ExprId>&&>(parts));
+    return alt(static_cast<std::vector<ExprId>&&>(parts));
+  }
+  if (node.kind == Kind::Unique) {
+    Unique unique = uniques_[node.a];
+    unique.rest = with_said(unique.rest, key);
+    return unique.rest == NOTHING ? NOTHING : add_unique(unique);
   }
   if (node.kind != Kind::Value) return e;
   EntryState state = after_other(entry_states_[node.a], node.b);

@@ -60,7 +60,7 @@ bool Exprs::is_finite(const Node& node) const {
     case Kind::And:
       return std::ranges::any_of(members(node), [this](ExprId member) { return nodes_[member].is_finite; });
     default:
-      return false;
+      return is_value(node);
   }
 }
 

@@ -92,8 +92,8 @@ ExprId Exprs::rebuilt(ExprId e, const std::vector<ExprId>& moved) {
     }
     case Kind::Unique: {  // not begun yet
       UniqueItems items = unique_items_[uniques_[node.a].items];
-      for (ExprId& item : items.prefix) item = moved[item];
-      items.item = moved[items.item];
+      for (UniqueItems::Step& step : items.steps)
+        for (UniqueItems::Way& way : step.ways) way.item = moved[way.item];
       items.min = std::max(items.min, 1u);
       return unique_items(items);
     }

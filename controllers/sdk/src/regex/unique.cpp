@@ -2,30 +2,41 @@
 #include <algorithm>
 
 #include "aici/regex/expr.hpp"
+#include "aici/sort.hpp"
 
 namespace aici::regex {
 namespace {
 
 constexpr uint32_t MAX_WORD = 256, MAX_SAID = 1000;
 constexpr int MAX_LAYERS = 64;  // bytes of a text
+constexpr size_t MAX_STEPS = 5000;
 
 }  // namespace
 
 uint32_t Exprs::Unique::hash() const {
   uint32_t hash = items;
-  for (uint32_t part : {rest, said, num_said, word}) hash = (hash ^ part) * 0x9E3779B1u, hash ^= hash >> 15;
+  for (uint32_t part : {rest, said, num_said, word, step}) hash = (hash ^ part) * 0x9E3779B1u, hash ^= hash >> 15;
   return hash;
 }
 
+bool Exprs::UniqueItems::may_come(const Way& way, uint32_t num_items) const {
+  if (way.item == NOTHING || num_items > max) return false;
+  uint32_t missing = repeats ? 1 : steps[way.next].missing;
+  return missing == 0 || max == UNBOUNDED ? missing != UNBOUNDED : missing <= max - num_items;
+}
+
 ExprId Exprs::unique_items(UniqueItems items) {
-  if (!nodes_[items.item].has_rules && items.prefix.empty()) items.max = std::min(items.max, num_texts(items.item, MAX_SAID));
-  if (items.min > items.max || items.prefix.size() > MAX_SAID) return NOTHING;
-  ExprId none = items.min == 0 ? items.end : NOTHING;
-  if (items.max == 0 || items.at(0) == NOTHING) return none;
+  bool is_single = items.steps.size() == 1 && items.steps[0].ways.size() == 1 && !items.repeats;
+  if (is_single && !nodes_[items.steps[0].ways[0].item].has_rules)
+    items.max = std::min(items.max, num_texts(items.steps[0].ways[0].item, MAX_SAID));
+  if (items.min > items.max || items.steps.size() > MAX_STEPS) return NOTHING;
   auto same = std::ranges::find(unique_items_, items);
   auto number = static_cast<uint32_t>(same - unique_items_.begin());
   if (same == unique_items_.end()) unique_items_.push_back(items);
-  return alt({none, add_unique({number, items.at(0), NOTHING, 0, NO_BYTES})});
+  std::vector<ExprId> ways;
+  for (const UniqueItems::Way& way : items.steps[0].ways)
+    if (items.may_come(way, 1)) ways.push_back(add_unique({number, way.item, NOTHING, 0, NO_BYTES, way.next}));
+  return alt(static_cast<std::vector<ExprId>&&>(ways));
 }
 
 ExprId Exprs::add_unique(const Unique& unique) {
@@ -35,9 +46,9 @@ ExprId Exprs::add_unique(const Unique& unique) {
         uniques_.push_back(unique);
         return static_cast<uint32_t>(uniques_.size() - 1);
       });
-  const UniqueItems& items = unique_items_[unique.items];
-  bool has_rules = nodes_[unique.rest].has_rules || nodes_[items.item].has_rules;
-  for (ExprId item : items.prefix) has_rules |= nodes_[item].has_rules;
+  bool has_rules = nodes_[unique.rest].has_rules;
+  for (const UniqueItems::Step& step : unique_items_[unique.items].steps)
+    for (const UniqueItems::Way& way : step.ways) has_rules |= nodes_[way.item].has_rules;
   return add({Kind::Unique, false, has_rules, number, 0, 0});
 }
 
@@ -52,20 +63,84 @@ uint32_t Exprs::longer_word(uint32_t word, uint8_t byte) {
       });
 }
 
-// The next item, once this one is complete. None: no further item is allowed, or all are said.
-std::optional<Exprs::Unique> Exprs::next_item(const Unique& unique) {
-  const UniqueItems& items = unique_items_[unique.items];
+// The texts of a JSON value with its keys in any order and with all spaces that items may have.
+ExprId Exprs::value_said(const UniqueItems& items, std::string_view text) {
+  size_t at = 0;
+  return value_said(items, text, at);
+}
+
+ExprId Exprs::value_said(const UniqueItems& items, std::string_view text, size_t& at) {
+  auto literal = [this](std::string_view part) {
+    ExprId e = EMPTY;
+    for (size_t i = part.size(); i-- > 0;) e = concat(bytes(ByteSet::of(static_cast<uint8_t>(part[i]))), e);
+    return e;
+  };
+  auto skip = [&](std::string_view bytes) {
+    while (bytes.find(text[at]) != std::string_view::npos) at++;
+  };
+  auto skip_string = [&] {
+    size_t begin = at;
+    for (at++; text[at] != '"'; at++) at += text[at] == '\\';
+    return text.substr(begin, ++at - begin);
+  };
+  size_t begin = at;
+  if (text[at] == '"') return literal(skip_string());
+  if (text[at] != '{' && text[at] != '[') {
+    at = std::min(text.find_first_of(",]} \n\t", at), text.size());
+    return literal(text.substr(begin, at - begin));
+  }
+  EntryList list{.first = items.space, .next = items.comma, .colon = items.colon, .is_value = true};
+  list.end = concat(items.space, literal("}"));
+  std::vector<ExprId> values;
+  bool is_object = text[at++] == '{';
+  for (skip(" \n\t"); text[at] != '}' && text[at] != ']'; skip(", \n\t")) {
+    if (is_object) {
+      Text key(skip_string().substr(1));
+      skip(": \n\t");
+      list.names.push_back({static_cast<Text&&>(key), value_said(items, text, at), true});
+    } else {
+      values.push_back(value_said(items, text, at));
+    }
+  }
+  at++;
+  ExprId e = concat(items.space, literal(is_object ? "}" : "]"));
+  if (list.names.size() > 1) {
+    sort(list.names, [](const EntryList::Name& x, const EntryList::Name& y) { return x.key.view() < y.key.view(); });
+    e = entries(add_list(static_cast<EntryList&&>(list)), 0, false);
+  } else if (is_object) {
+    for (const EntryList::Name& one : list.names)
+      e = concat(concat(items.space, literal("\"")), concat(concat(literal(one.key), items.colon), concat(one.value, e)));
+  } else {
+    for (size_t i = values.size(); i-- > 0;) e = concat(i ? items.comma : items.space, concat(values[i], e));
+  }
+  return concat(literal(is_object ? "{" : "["), e);
+}
+
+// The texts that begin with the next item, once this one is complete. None: no further item is allowed, or all are said.
+std::vector<ExprId> Exprs::next_items(const Unique& unique) {
+  const UniqueItems items = unique_items_[unique.items];
   uint32_t num_items = unique.num_said + 1;
-  if (num_items >= items.max) return std::nullopt;
-  Unique next{unique.items, items.at(num_items), unique.said, num_items, NO_BYTES};
+  std::vector<ExprId> ways;
+  if (num_items >= items.max) return ways;
+  Unique next{unique.items, NOTHING, unique.said, num_items, NO_BYTES, 0};
   if (items.max == UNBOUNDED) next.num_said = std::min(num_items, std::max(items.min, MAX_SAID));
   if (unique.word != TOO_LONG && num_items <= MAX_SAID) {
-    ExprId word = EMPTY;
-    for (uint32_t at = unique.word; at != NO_BYTES; at = words_[at].before) word = concat(bytes(ByteSet::of(words_[at].last)), word);
-    next.said = alt({next.said, word});
+    Text word;
+    for (uint32_t at = unique.word; at != NO_BYTES; at = words_[at].before) word << static_cast<char>(words_[at].last);
+    std::vector<char> text(word.view().rbegin(), word.view().rend());
+    next.said = alt({next.said, value_said(items, {text.data(), text.size()})});
   }
-  next.rest = both(next.rest, complement(next.said));
-  return next.rest == NOTHING ? std::nullopt : std::optional(next);
+  for (const UniqueItems::Way& way : items.steps[unique.step].ways) {
+    if (!items.may_come(way, num_items + 1)) continue;
+    next.rest = both(way.item, complement(next.said)), next.step = way.next;
+    if (next.rest != NOTHING) ways.push_back(add_unique(next));
+  }
+  if (!items.repeats || next.said == NOTHING) return ways;
+  // An item comes again: from here on all items may come.
+  ExprId further = concat(items.comma, items.steps[0].ways[0].item);
+  uint32_t written = num_items + 1, most = items.max == UNBOUNDED ? UNBOUNDED : items.max - written;
+  ways.push_back(concat(next.said, concat(repeat(further, items.min > written ? items.min - written : 0, most), items.end)));
+  return ways;
 }
 
 // Parts of `node` are older than the running derivation. What follows the item is new, and has a derivation of its own.
@@ -81,10 +156,14 @@ ExprId Exprs::derive_unique(const Node& node, uint8_t byte) {
   UniqueItems items = unique_items_[unique.items];
   std::vector<ExprId> ways{longer};
   ByteSet alike;
-  if (unique.num_said + 1 >= items.min) ways.push_back(derive(items.end, byte, alike));
-  if (ExprId comma = derive(items.comma, byte, alike); comma != NOTHING)
-    if (std::optional<Unique> item = next_item(unique)) ways.push_back(concat(comma, add_unique(*item)));
+  if (may_end_after(unique, unique.num_said + 1)) ways.push_back(derive(items.end, byte, alike));
+  if (ExprId comma = derive(items.comma, byte, alike); comma != NOTHING) ways.push_back(concat(comma, alt(next_items(unique))));
   return alt(ways);
+}
+
+bool Exprs::may_end_after(const Unique& unique, uint32_t num_items) const {
+  const UniqueItems& items = unique_items_[unique.items];
+  return num_items >= items.min && items.steps[unique.step].missing == 0 && !items.repeats;
 }
 
 // For masks: the same beginnings, without the memory, which would make every token a state of its own. After the item,
@@ -92,23 +171,27 @@ ExprId Exprs::derive_unique(const Node& node, uint8_t byte) {
 ExprId Exprs::forgotten(const Unique& unique) {
   const UniqueItems items = unique_items_[unique.items];
   uint32_t num_items = unique.num_said + 1;
-  bool is_open = num_items < items.max;
+  std::vector<ExprId> further_items;
+  for (const UniqueItems::Way& way : items.steps[unique.step].ways)
+    if (items.may_come(way, num_items + 1)) further_items.push_back(way.item);
+  bool is_open = !further_items.empty() || (items.repeats && num_items < items.max);
   if (is_open && unique.rest == EMPTY) {
-    is_open = next_item(unique).has_value();
-  } else if (is_open && num_items < MAX_SAID) {
+    is_open = !next_items(unique).empty();
+  } else if (is_open && num_items < MAX_SAID && !items.repeats) {
     // One of them may be the present item.
-    is_open = num_texts(both(items.at(num_items), complement(unique.said)), 2) == UNBOUNDED;
+    is_open = std::ranges::any_of(further_items, [&](ExprId item) { return num_texts(both(item, complement(unique.said)), 2) == UNBOUNDED; });
   }
   ExprId further = bytes(ByteSet::of(0xFF));  // never in UTF-8
   if (items.first) further = concat(bytes(ByteSet::of(items.first)), further);
-  ExprId end = num_items >= items.min ? items.end : NOTHING;
+  ExprId end = may_end_after(unique, num_items) ? items.end : NOTHING;
   return concat(unique.rest, alt({end, is_open ? concat(items.comma, further) : NOTHING}));
 }
 
 ExprId Exprs::copied_unique(const Exprs& from, Unique unique, const std::vector<ExprId>& moved) {
   UniqueItems items = from.unique_items_[unique.items];
-  for (ExprId& item : items.prefix) item = moved[item];
-  items.item = moved[items.item], items.comma = moved[items.comma], items.end = moved[items.end];
+  for (UniqueItems::Step& step : items.steps)
+    for (UniqueItems::Way& way : step.ways) way.item = moved[way.item];
+  for (ExprId* part : {&items.space, &items.comma, &items.colon, &items.end}) *part = moved[*part];
   auto same = std::ranges::find(unique_items_, items);
   unique.items = static_cast<uint32_t>(same - unique_items_.begin());
   if (same == unique_items_.end()) unique_items_.push_back(items);

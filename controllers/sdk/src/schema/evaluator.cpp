@@ -47,8 +47,8 @@ uint32_t Evaluator::entered(uint32_t scope, const Value& schema) {
 }
 
 ConjId Evaluator::conj_of(Literal literal) {
-  bool negated = literal.negated;
-  literal.negated = false;
+  bool negated = literal.negated, is_quiet = literal.quiet;
+  literal.negated = literal.quiet = false;
   auto hash = [](const Literal& l) {
     auto bits = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(l.at)) * 2 + l.constant + (l.scope << 20);
     return bits * 0x9E3779B1u ^ bits >> 7;
@@ -59,7 +59,7 @@ ConjId Evaluator::conj_of(Literal literal) {
         literals_.push_back(literal);
         return static_cast<uint32_t>(literals_.size() - 1);
       });
-  return intern({number * 2 + negated});
+  return intern({number * 4 + (negated ? 2u : is_quiet ? 1u : 0u)});
 }
 
 ConjId Evaluator::intern(std::vector<LiteralId> literals) {
@@ -84,9 +84,11 @@ ConjId Evaluator::meet(ConjId x, ConjId y) {
   std::vector<LiteralId> literals(conjs_[x]);
   literals.insert(literals.end(), conjs_[y].begin(), conjs_[y].end());
   sort(literals, [](LiteralId a, LiteralId b) { return a < b; });
-  literals.erase(std::unique(literals.begin(), literals.end()), literals.end());
   for (size_t i = 1; i < literals.size(); i++)
-    if (literals[i] == (literals[i - 1] | 1) && literals[i] != literals[i - 1]) return NEVER;
+    if (literals[i] / 4 == literals[i - 1] / 4 && is_negated(literals[i]) != is_negated(literals[i - 1])) return NEVER;
+  // Of a literal and the same, quiet, the first is kept.
+  auto is_same = [](LiteralId a, LiteralId b) { return a / 4 == b / 4; };
+  literals.erase(std::unique(literals.begin(), literals.end(), is_same), literals.end());
   return intern(static_cast<std::vector<LiteralId>&&>(literals));
 }
 
@@ -95,11 +97,34 @@ std::vector<ConjId> Evaluator::outside(ConjId conj) {
   std::vector<ConjId> parts;
   std::vector<LiteralId> literals(conjs_[conj]);
   for (LiteralId literal : literals) {
-    Literal other = literals_[literal / 2];
-    other.negated = !(literal & 1);
+    Literal other = literals_[literal / 4];
+    other.negated = !is_negated(literal), other.quiet = !other.negated;
     parts.push_back(conj_of(other));
   }
   return parts;
+}
+
+ConjId Evaluator::quiet(ConjId conj) {
+  if (conj == ANYTHING || conj == NEVER) return conj;
+  std::vector<LiteralId> literals(conjs_[conj]);
+  for (LiteralId& literal : literals)
+    if (!is_negated(literal)) literal |= 1;
+  return intern(static_cast<std::vector<LiteralId>&&>(literals));
+}
+
+Shapes Evaluator::quiet(Shapes shapes) {
+  for (Array& array : shapes.arrays) {
+    for (ConjId& item : array.prefix) item = quiet(item);
+    for (Contains& contains : array.contains) contains.item = quiet(contains.item);
+    array.rest = quiet(array.rest);
+  }
+  for (Object& object : shapes.objects) {
+    object.declares = object.keeps_order = false;
+    for (Property& property : object.properties) property.value = quiet(property.value), property.place = Property::Place::Free;
+    for (Region& region : object.regions) region.value = quiet(region.value);
+    for (Region& region : object.some) region.value = quiet(region.value);
+  }
+  return shapes;
 }
 
 const Shapes& Evaluator::shapes(ConjId conj) {
@@ -126,8 +151,8 @@ const Shapes& Evaluator::shapes(ConjId conj) {
   }
   for (size_t i = known; i < literals.size(); i++) {
     if (literals.size() == 1) {
-      Literal literal = literals_[literals[0] / 2];
-      literal.negated = literals[0] & 1;
+      Literal literal = literals_[literals[0] / 4];
+      literal.negated = is_negated(literals[0]), literal.quiet = literals[0] & 1;
       result = shapes_of(literal);
     } else {
       const Shapes& part = shapes(intern({literals[i]}));
@@ -146,8 +171,9 @@ Shapes Evaluator::shapes_of(const Literal& literal) {
   uint32_t outer = scope_;
   scope_ = literal.scope;
   Literal positive = literal;
-  positive.negated = false;
+  positive.negated = positive.quiet = false;
   Shapes result = literal.negated    ? complement(shapes(conj_of(positive)))
+                  : literal.quiet    ? quiet(shapes(conj_of(positive)))
                   : literal.constant ? of_constant(*literal.at)
                                      : of_schema(*literal.at);
   scope_ = outer;
@@ -155,7 +181,7 @@ Shapes Evaluator::shapes_of(const Literal& literal) {
 }
 
 const Value& Evaluator::schema_of(ConjId conj) const {
-  return conj == NEVER || conjs_[conj].empty() ? *current_ : *literals_[conjs_[conj][0] / 2].at;
+  return conj == NEVER || conjs_[conj].empty() ? *current_ : *literals_[conjs_[conj][0] / 4].at;
 }
 
 Shapes Evaluator::of_constant(const Value& value) {
@@ -189,7 +215,7 @@ Shapes Evaluator::of_constant(const Value& value) {
     case Kind::Object: {
       Object& object = shapes.objects.emplace_back();
       for (size_t i = 0; i < value.items.size(); i++)
-        object.properties.push_back({value.keys[i].view(), conj_of({&value.items[i], true, false}), true, true});
+        object.properties.push_back({value.keys[i].view(), conj_of({&value.items[i], true, false}), true, Property::Place::Declared});
       break;
     }
   }

@@ -33,8 +33,20 @@ using Whole = Numbers::Whole;
 #define LTR                                                                                                 \
   "\\u{DF}-\\u{F6}\\u{F8}-\\u{FF}āăąćĉċčďđēĕėęěĝğġģĥħĩīĭįıĵķļľłńņňŋōŏőœŕŗřśŝşšţťŧũūŭůűųŵŷźżžșț"               \
   "\\u{3AC}-\\u{3CE}\\u{430}-\\u{45F}\\u{905}-\\u{928}\\u{E01}-\\u{E30}\\u{3041}-\\u{3096}\\u{30A1}-\\u{30FA}" \
-  "\\u{4E00}-\\u{9FA5}\\u{AC00}-\\u{D7A3}"
+  "\\u{F0B}\\u{3007}\\u{4E00}-\\u{9FA5}\\u{AC00}-\\u{D7A3}"
 #define RTL "\\u{5D0}-\\u{5EA}\\u{621}-\\u{63A}\\u{641}-\\u{64A}"
+// Labels whose letters depend on their neighbours (RFC 5892, appendix A): a dot between two l; a Greek numeral sign; Hebrew
+// punctuation; a dot between Japanese letters; digits of Arabic; joiners behind a virama and between Arabic letters.
+#define GREEK "\\u{3AC}-\\u{3CE}"
+#define HEBREW "\\u{5D0}-\\u{5EA}"
+#define ARABIC "\\u{621}-\\u{63A}\\u{641}-\\u{64A}"
+#define JAPANESE "[\\u{3041}-\\u{3096}\\u{30A1}-\\u{30FA}\\u{4E00}-\\u{9FA5}]{1,4}"
+#define DEVANAGARI "[\\u{915}-\\u{928}\\u{92A}-\\u{930}\\u{932}\\u{933}\\u{935}-\\u{939}]{1,3}"
+#define CONTEXT_LABEL                                                                                        \
+  "(?:[a-z0-9]{0,8}l\\u{B7}l[a-z0-9]{0,8}|[" GREEK "]{0,4}\\u{375}[" GREEK "]{1,4}|[" HEBREW "]{1,4}[\\u{5F3}\\u{5F4}][" HEBREW "]{0,4}|" \
+  "\\u{30FB}?" JAPANESE "(?:\\u{30FB}" JAPANESE ")?\\u{30FB}?|[" ARABIC "]{1,4}[\\u{660}-\\u{669}]{1,3}[" ARABIC "]{0,3}|" \
+  "[\\u{6F0}-\\u{6F9}][0-9\\u{6F0}-\\u{6F9}]{0,7}|[\\u{6FD}\\u{6FE}" ARABIC "]{1,8}|" DEVANAGARI "\\u{94D}[\\u{200C}\\u{200D}]" DEVANAGARI "|" \
+  "[" ARABIC "]{0,3}[\\u{628}\\u{62A}-\\u{62E}\\u{633}-\\u{63A}\\u{641}-\\u{647}\\u{649}\\u{64A}]\\u{200C}[\\u{622}-\\u{63A}\\u{641}-\\u{64A}]{1,4})"
 // Labels without two hyphens in a row. A label beyond ASCII stays within 63 bytes as Punycode, where a letter takes 5
 // bytes at most; a host stays within 253 bytes.
 #define WORDS(count) "(?:[A-Za-z0-9]-?){0," count "}[A-Za-z0-9]"
@@ -42,10 +54,11 @@ using Whole = Numbers::Whole;
 #define LONG_LABEL "(?:[A-Za-z0-9]{1,63}|" WORDS("30") ")"
 #define LETTERS(more) "(?:[a-z0-9" more "](?:-?[a-z0-9" more "]){0,4}|[a-z0-9" more "]{1,11})"
 #define IDN_LABEL                                                                                             \
-  "(?:" LETTERS(LTR) "|[" RTL "]{1,11}|(?:[a-z0-9]-?){0,9}[" LTR "](?:-?[a-z0-9]){0,9}(?:-?[" LTR "](?:-?[a-z0-9]){0,4})?)"
+  "(?:" LETTERS(LTR) "|[" RTL "]{1,11}|(?:[a-z0-9]-?){0,9}[" LTR "](?:-?[a-z0-9]){0,9}(?:-?[" LTR "](?:-?[a-z0-9]){0,4})?|" CONTEXT_LABEL ")"
+#define DOT "[.\\u{3002}\\u{FF0E}\\u{FF61}]"  // RFC 3490
 #define IDN_HOST                                                                                              \
-  "(?:(?:" LONG_LABEL "\\.){0,2}" LONG_LABEL "|(?:" SHORT_LABEL "\\.){0,10}" SHORT_LABEL "|"              \
-  "(?:" SHORT_LABEL "\\.){0,3}" IDN_LABEL "(?:\\." IDN_LABEL ")?(?:\\." SHORT_LABEL "){0,2})"
+  "(?:(?:" LONG_LABEL DOT "){0,2}" LONG_LABEL "|(?:" SHORT_LABEL DOT "){0,10}" SHORT_LABEL "|"             \
+  "(?:" SHORT_LABEL DOT "){0,3}" IDN_LABEL "(?:" DOT IDN_LABEL ")?(?:" DOT SHORT_LABEL "){0,2})"
 
 // Mail (RFC 5321), without quotes and comments. The host has a dot, and its last label letters.
 #define ATOM(more, count) "[A-Za-z0-9!#$%&'*+/=?^_`{|}~" more "-]" count

@@ -7,6 +7,13 @@ namespace {
 
 constexpr std::string_view NO_VALUE = "no value satisfies this schema";
 
+// The warning that arrays were left out, which could have been all that is allowed.
+const schema::Problem* left_out_arrays(const schema::Report& report) {
+  for (const schema::Problem& warning : report.warnings)
+    if (warning.message.view() == schema::REPEATS_LEFT_OUT) return &warning;
+  return nullptr;
+}
+
 std::optional<RegexRecognizer> compiled(const json::Value& root, const schema::Options& options, schema::Report& report) {
   regex::Exprs exprs;
   schema::StringLanguages strings(exprs);
@@ -16,6 +23,8 @@ std::optional<RegexRecognizer> compiled(const json::Value& root, const schema::O
   texts = exprs.settle(texts);
   if (exprs.error()) {
     evaluator.refuse(root, "", exprs.error());
+  } else if (const schema::Problem* left_out = texts == regex::NOTHING ? left_out_arrays(report) : nullptr) {
+    report.problems.push_back({Text(left_out->pointer.view()), Text("uniqueItems"), Text("negated beside prefixItems or contains: not supported, and nothing else is left")});
   } else if (texts == regex::NOTHING) {
     evaluator.refuse(root, "", NO_VALUE);
   } else if (!regex::Dfa::fits(exprs, texts)) {

@@ -49,7 +49,8 @@ ExprId Lowering::texts(ConjId conj) {
     const Shapes& shapes = evaluator_.shapes(rule.conj);
     const Value& schema = evaluator_.schema_of(rule.conj);
     std::vector<ExprId> ways;
-    if (!rule.only_composite) ways.push_back(scalars(shapes));
+    plain_ = rule.plain;
+    if (!rule.plain) ways.push_back(scalars(shapes));
     for (const Array& one : shapes.arrays) ways.push_back(array(one, schema));
     for (const Object& one : shapes.objects) ways.push_back(object(one, schema));
     check(schema);
@@ -59,6 +60,7 @@ ExprId Lowering::texts(ConjId conj) {
 }
 
 ExprId Lowering::value(ConjId conj) {
+  if (plain_) return plain_item(conj);
   if (known_.size() <= conj) known_.resize(conj + 1, UNKNOWN);
   if (known_[conj] != UNKNOWN) return known_[conj];
   const Shapes& shapes = evaluator_.shapes(conj);
@@ -79,8 +81,8 @@ void Lowering::check(const Value& schema) {
   failed_ = exprs_.error() != nullptr;
 }
 
-// The arrays and objects of `conj`.
-ExprId Lowering::composite(ConjId conj) {
+// The arrays and objects of `conj`, inside of a unique item.
+ExprId Lowering::plain_composite(ConjId conj) {
   if (known_composite_.size() <= conj) known_composite_.resize(conj + 1, UNKNOWN);
   if (known_composite_[conj] != UNKNOWN) return known_composite_[conj];
   ExprId name = exprs_.rule();
@@ -99,7 +101,8 @@ ExprId Lowering::scalars(const Shapes& shapes) {
 }
 
 ExprId Lowering::array(const Array& array, const Value& schema) {
-  if (array.unique && array.max > 1) return unique_array(array, schema);
+  if (array.repeats) return repeating_array(array);
+  if (array.unique && array.max > 1) return unique_array(array);
   if (!array.contains.empty()) return counted_array(array, schema);
   auto len = static_cast<uint32_t>(array.prefix.size());
   ExprId end = join(space_, bytes("]"));

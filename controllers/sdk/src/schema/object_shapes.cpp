@@ -9,6 +9,12 @@ using regex::NOTHING;
 
 constexpr size_t MAX_SPLIT = 8;  // properties of a complement
 
+namespace {
+
+bool is_declared(const Property& property) { return property.place == Property::Place::Declared; }
+
+}  // namespace
+
 // The conjunction for the value under `name`.
 ConjId Evaluator::value_of(const Object& object, std::string_view name) {
   for (const Property& property : object.properties)
@@ -25,7 +31,7 @@ bool Evaluator::is_listed(ConjId conj) const {
            key.view() == "description" || key.view() == "default";
   };
   return conj > NEVER && std::ranges::all_of(conjs_[conj], [&](LiteralId id) {
-    const Literal& literal = literals_[id / 2];
+    const Literal& literal = literals_[id / 4];
     return literal.constant || ((literal.at->find("const") || literal.at->find("enum")) && std::ranges::all_of(literal.at->keys, is_plain));
   });
 }
@@ -45,24 +51,25 @@ bool Evaluator::intersect(const Object& x, const Object& y, Object& both) {
     if (const Property* theirs = is_listed(property.value) ? find(y, property.name) : nullptr)
       if ((property.required || theirs->required) && is_listed(theirs->value) && intersect(shapes(property.value), shapes(theirs->value)).empty())
         return false;
-  std::vector<Property> later;
+  std::vector<Property> later, free;
   bool possible = true;
   auto add = [&](const Property& mine, const Object& other, const Property* theirs) {
     Property met = mine;
     met.value = meet(mine.value, theirs ? theirs->value : value_of(other, mine.name));
-    if (theirs) met.required |= theirs->required, met.declared |= theirs->declared;
+    if (theirs) met.required |= theirs->required, met.place = std::max(met.place, theirs->place);
     possible &= met.value != NEVER || !met.required;
-    (met.declared ? both.properties : later).push_back(met);
+    (is_declared(met) ? both.properties : met.place == Property::Place::Late ? later : free).push_back(met);
   };
   for (const Property& property : x.properties) {
     const Property* theirs = find(y, property.name);
-    if (property.declared || !theirs || !theirs->declared) add(property, y, theirs);
+    if (is_declared(property) || !theirs || !is_declared(*theirs)) add(property, y, theirs);
   }
   for (const Property& property : y.properties) {
     const Property* theirs = find(x, property.name);
-    if (!theirs || (property.declared && !theirs->declared)) add(property, x, theirs);
+    if (!theirs || (is_declared(property) && !is_declared(*theirs))) add(property, x, theirs);
   }
   both.properties.insert(both.properties.end(), later.begin(), later.end());
+  both.properties.insert(both.properties.end(), free.begin(), free.end());
   if (!possible) return false;
   for (const Region& a : x.regions)
     for (const Region& b : y.regions) {
@@ -114,8 +121,8 @@ std::vector<Object> Evaluator::complement(const Object& object) {
     std::vector<ConjId> others = property.value != ANYTHING ? this->outside(property.value) : std::vector<ConjId>();
     if (property.required && others.empty()) others.push_back(NEVER);
     for (ConjId other : others)
-      outside.emplace_back(before).properties.push_back({property.name, other, !property.required || other != others[0]});
-    if (splits && (property.required || property.value != ANYTHING)) before.properties.push_back({property.name, property.value, property.required});
+      outside.emplace_back(before).properties.push_back({property.name, other, !property.required || other != others[0], Property::Place::Free});
+    if (splits && (property.required || property.value != ANYTHING)) before.properties.push_back({property.name, quiet(property.value), property.required, Property::Place::Free});
   }
   bool open = object.regions.size() == 1 && object.regions[0].keys == strings_.any() && object.regions[0].value == ANYTHING;
   bool counted = object.max != regex::UNBOUNDED && !(object.regions.empty() && object.max >= object.properties.size());

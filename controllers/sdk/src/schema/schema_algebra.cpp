@@ -89,6 +89,8 @@ bool Evaluator::intersect(const Array& x, const Array& y, Array& both) {
     if (c.min > 0) both.min = std::max(both.min, c.min > UINT32_MAX - c.from ? UINT32_MAX : c.from + c.min);
   }
   both.unique = x.unique ? x.unique : y.unique;
+  both.repeats = x.repeats ? x.repeats : y.repeats;
+  if (both.unique && both.repeats) return false;
   both.evaluated = joined(x.evaluated, y.evaluated);
   return both.min <= both.max;
 }
@@ -114,13 +116,17 @@ std::vector<Array> Evaluator::complement(const Array& array) {
       wrong.min = from + 1;
     }
   for (const Contains& c : array.contains) {
-    if (c.min > 0) outside.emplace_back().contains.push_back({c.item, c.from, 0, c.min - 1});
+    if (c.min > 0) outside.emplace_back().contains.push_back({quiet(c.item), c.from, 0, c.min - 1});
     if (c.max == regex::UNBOUNDED) continue;
     Array& many = outside.emplace_back();
-    many.contains.push_back({c.item, c.from, c.max + 1, regex::UNBOUNDED});
+    many.contains.push_back({quiet(c.item), c.from, c.max + 1, regex::UNBOUNDED});
     many.min = c.from + c.max + 1;
   }
-  if (array.unique) warn(*array.unique, "uniqueItems", "a negation (not, oneOf, if) leaves out arrays that only repeat an item");
+  if (array.unique) {
+    Array& again = outside.emplace_back();
+    again.repeats = array.unique, again.min = 2;
+  }
+  if (array.repeats) outside.emplace_back().unique = array.repeats;
   return outside;
 }
 

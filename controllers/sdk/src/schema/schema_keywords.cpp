@@ -36,6 +36,12 @@ constexpr Words NOTES[] = {
 
 constexpr std::string_view GRAMMAR = "x-aici-grammar";
 
+bool is_same(const Value& x, const Value& y) {
+  auto is_same_text = [](const Text& a, const Text& b) { return a.view() == b.view(); };
+  return x.kind == y.kind && x.text.view() == y.text.view() && std::ranges::equal(x.keys, y.keys, is_same_text) &&
+         std::ranges::equal(x.items, y.items, is_same);
+}
+
 bool is_in(std::span<const Words> words, std::string_view word) { return std::ranges::find(words, word) != words.end(); }
 
 }  // namespace
@@ -244,11 +250,17 @@ Object Evaluator::own_object(const Value& schema) {
   object.keeps_order = order && order->is(Kind::String) && order->text.view() == "declared";
   if (const Value* named = map(schema, "properties"))
     for (size_t i = 0; i < named->items.size(); i++)
-      object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), says_required(named->items[i]), true});
+      object.properties.push_back({named->keys[i].view(), conj_of(named->items[i]), says_required(named->items[i]), Property::Place::Declared});
   ExprId rest = strings_.any();
   if (const Value* patterns = map(schema, "patternProperties"))
     for (size_t i = 0; i < patterns->items.size(); i++) {
-      ExprId keys = pattern(schema, "patternProperties", patterns->keys[i]);
+      // Patterns with equal schemas count as one: every pattern apart would multiply the regions.
+      auto is_alike = [&](const Value& other) { return is_same(other, patterns->items[i]); };
+      if (std::any_of(patterns->items.begin(), patterns->items.begin() + static_cast<ptrdiff_t>(i), is_alike)) continue;
+      std::vector<ExprId> alike;
+      for (size_t j = i; j < patterns->items.size(); j++)
+        if (is_alike(patterns->items[j])) alike.push_back(pattern(schema, "patternProperties", patterns->keys[j]));
+      ExprId keys = exprs_.alt(alike);
       ConjId value = conj_of(patterns->items[i]);
       for (Property& property : object.properties)
         if (strings_.matches(keys, property.name)) property.value = meet(property.value, value);

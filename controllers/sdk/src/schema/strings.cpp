@@ -131,6 +131,10 @@ ExprId StringLanguages::plain_language(const Strings& strings) {
   return in_quotes(all.size() > 1 ? exprs_.both(all) : all[0]);
 }
 
+ExprId StringLanguages::plain(ExprId content) {
+  return exprs_.both(content, exprs_.repeat(plain_character(), 0, UNBOUNDED));
+}
+
 ExprId StringLanguages::plain_character() {
   regex::CodePoints unescaped;
   unescaped.add(' ', '!'), unescaped.add('#', '['), unescaped.add(']', regex::MAX_CODE_POINT);

@@ -29,6 +29,7 @@ struct EntryList {
   ExprId first, next;  // what comes before the first entry, and before each further entry
   ExprId colon, end;   // before each value, and behind the last entry
   uint32_t min = 0, max = UINT32_MAX;  // of entries
+  bool is_value = false;  // one object, its keys in any order: finitely many texts, and no rules
 };
 
 struct EntryState {

@@ -47,17 +47,30 @@ class Exprs {
   // 1 <= n <= MAX_DIVISOR, places <= 18. With places, a point and digits may follow.
   ExprId digits_multiple_of(uint64_t n, uint32_t places = 0);
 
-  // Different texts of items, with `comma` between them, and `end`: at least `min` items and at most `max`. Item i is
-  // prefix[i], further items are `item`. Equal values have equal texts if their spelling is fixed. Items tell their own
+  // Different JSON values, with `comma` between them, and `end`: at least `min` items and at most `max`. Items are JSON,
+  // where strings and numbers have one spelling; keys come in any order, with spaces as said below. Items tell their own
   // end: no text of an item that is followed by a beginning of `comma` or `end` begins a longer item. Items of more than
   // 256 bytes, and items after the first 1,000, are not remembered.
   struct UniqueItems {
-    std::vector<ExprId> prefix;
-    ExprId item, comma, end;
-    uint32_t min, max;
-    uint8_t first;  // the first byte of every item behind the first; 0 if there are several
+    // An item, and the step behind the item.
+    struct Way {
+      ExprId item;
+      uint32_t next;
+      bool operator==(const Way&) const = default;
+    };
+    // `missing`: so many items must still come.
+    struct Step {
+      std::vector<Way> ways;
+      uint32_t missing = 0;
+      bool operator==(const Step&) const = default;
+    };
+    std::vector<Step> steps;  // the first is the start
+    ExprId space = 0, comma = 0, colon = 0, end = 0;  // inside of brackets, between items, behind keys; behind the items
+    uint32_t min = 0, max = UNBOUNDED;
+    uint8_t first = 0;     // the first byte of every item behind the first; 0 if there are several
+    bool repeats = false;  // the opposite: some item comes twice. One step with one way
     bool operator==(const UniqueItems&) const = default;
-    ExprId at(uint32_t index) const { return index < prefix.size() ? prefix[index] : item; }
+    bool may_come(const Way& way, uint32_t num_items) const;  // the last of `num_items`
   };
   ExprId unique_items(UniqueItems items);
   // The number of texts of `e`; UNBOUNDED if there are `limit` or more, or a very long one. All rules are defined.
@@ -172,11 +185,11 @@ class Exprs {
   };
 
   // A list of different items, inside an item. The item so far is `word`; `rest` completes it to an item not yet said.
-  // Before the first item `num_said` is 0 and nothing is said.
+  // Before the first item `num_said` is 0 and nothing is said. `step`: behind the item.
   struct Unique {
     uint32_t items;  // number in unique_items_
     ExprId rest, said;
-    uint32_t num_said, word;
+    uint32_t num_said, word, step;
     bool operator==(const Unique&) const = default;
     uint32_t hash() const;
   };
@@ -218,7 +231,10 @@ class Exprs {
 
   ExprId add_unique(const Unique& unique);
   ExprId derive_unique(const Node& node, uint8_t byte);
-  std::optional<Unique> next_item(const Unique& unique);
+  std::vector<ExprId> next_items(const Unique& unique);
+  ExprId value_said(const UniqueItems& items, std::string_view text);
+  ExprId value_said(const UniqueItems& items, std::string_view text, size_t& at);
+  bool may_end_after(const Unique& unique, uint32_t num_items) const;
   ExprId forgotten(const Unique& unique);
   uint32_t longer_word(uint32_t word, uint8_t byte);
   ExprId copied_unique(const Exprs& from, Unique unique, const std::vector<ExprId>& moved);
@@ -226,6 +242,8 @@ class Exprs {
   ExprId entries(EntryState state);
   uint32_t intern(const EntryState& state);
   bool is_part_of_entries(Kind kind) const { return kind >= Kind::Entries; }
+  bool is_value(const Node& node) const { return is_part_of_entries(node.kind) && list_of(entry_states_[node.a]).is_value; }
+  ExprId add_part(Kind kind, uint32_t state, uint32_t b = 0, uint32_t c = 0);
   const EntryList& list_of(const EntryState& state) const { return entry_lists_[state.list]; }
   ExprId derive_entries(const Node& node, uint8_t byte);
   ExprId derive_key(const Node& node, uint8_t byte);
@@ -286,6 +304,7 @@ class Exprs {
   // the middle of a derivation: every derivation has its own number.
   std::vector<ExprId> memo_;
   std::vector<uint32_t> memo_round_;
+  uint64_t last_term_ = 0;  // more members of alternations are too many for one derivation
   std::vector<uint8_t> rule_open_;  // (rules,) a derivation has begun and not ended
   ByteSet alike_;
   uint32_t round_ = 0, last_round_ = 0;

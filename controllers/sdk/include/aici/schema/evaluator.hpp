@@ -41,9 +41,11 @@ class Evaluator {
     const json::Value* at;
     bool constant, negated;
     uint32_t scope = 0;  // number in scopes_: the resources that the evaluation has passed through, if a keyword asks
+    bool quiet = false;  // reached through negations alone: tells values apart, declares no keys
     bool operator==(const Literal&) const = default;
   };
-  using LiteralId = uint32_t;  // 2 n and, negated, 2 n + 1
+  using LiteralId = uint32_t;  // 4 n; quiet 4 n + 1; negated 4 n + 2
+  static bool is_negated(LiteralId literal) { return literal & 2; }
 
   static constexpr uint32_t MAX_DEPTH = 100;
   static constexpr size_t MAX_ALTERNATIVES = 100000;  // an alternative counts as 8, and each of its properties as 1
@@ -52,6 +54,8 @@ class Evaluator {
   ConjId conj_of(Literal literal);
   uint32_t entered(uint32_t scope, const json::Value& schema);
   ConjId intern(std::vector<LiteralId> literals);
+  ConjId quiet(ConjId conj);
+  Shapes quiet(Shapes shapes);
   Shapes shapes_of(const Literal& literal);
   Shapes of_constant(const json::Value& value);
   Shapes of_constants(const std::vector<json::Value>& values);

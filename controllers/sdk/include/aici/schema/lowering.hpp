@@ -7,6 +7,9 @@
 
 namespace aici::schema {
 
+inline constexpr std::string_view REPEATS_LEFT_OUT =
+    "a negation (not, oneOf, if) leaves out arrays that only repeat an item, beside prefixItems or contains";
+
 class Lowering {
  public:
   Lowering(Evaluator& evaluator, regex::Exprs& exprs, StringLanguages& strings, const Options& options);
@@ -22,7 +25,7 @@ class Lowering {
   struct Rule {
     ConjId conj;
     regex::ExprId name;
-    bool only_composite;  // arrays and objects
+    bool plain;  // arrays and objects alone, see plain_
   };
   // An item of an array: a value, and the `contains` for which the value counts.
   struct Choice {
@@ -31,7 +34,7 @@ class Lowering {
   };
 
   regex::ExprId value(ConjId conj);
-  regex::ExprId composite(ConjId conj);
+  regex::ExprId plain_composite(ConjId conj);
   void check(const json::Value& schema);
   regex::ExprId scalars(const Shapes& shapes);
   regex::ExprId array(const Array& array, const json::Value& schema);
@@ -39,8 +42,12 @@ class Lowering {
   std::vector<Choice> choices(const Array& array, uint32_t position, const std::vector<uint32_t>& counts);
 
   // unique_lowering.cpp
-  regex::ExprId unique_array(const Array& array, const json::Value& schema);
-  regex::ExprId remembering_array(const Array& array, const json::Value& schema);
+  regex::ExprId unique_array(const Array& array);
+  regex::ExprId remembering_array(const Array& array);
+  regex::ExprId repeating_array(const Array& array);
+  regex::ExprId counted_unique_array(const Array& array);
+  regex::ExprId different_items(regex::Exprs::UniqueItems items, const Array& array);
+  std::vector<uint32_t> counted_values(const Array& array, const std::vector<Text>& all);
   regex::ExprId plain_item(ConjId conj);
   bool list_values(ConjId conj, std::vector<Text>& out);
 
@@ -50,9 +57,8 @@ class Lowering {
   regex::ExprId object_with(const Object& object, const std::vector<Region>& wanted, const json::Value& schema);
   bool is_closed(const Object& object) const;
   void add_others(const Object& object, const std::vector<Region>& regions, bool wanted, std::vector<regex::EntryList::Other>& others);
-  regex::ExprId in_any_order(const Object& object, Members& members);
   regex::ExprId as_declared(const Object& object, Members& members, const json::Value& schema);
-  std::vector<regex::ExprId> others_after(const Object& object, const Members& members, uint32_t most);
+  std::vector<regex::ExprId> in_any_order_after(const Object& object, const Members& members, uint32_t most);
   regex::ExprId colon_and(regex::ExprId value) { return exprs_.concat(colon_, value); }
 
   regex::ExprId bytes(std::string_view text);
@@ -63,8 +69,9 @@ class Lowering {
   Evaluator& evaluator_;
   regex::Exprs& exprs_;
   StringLanguages& strings_;
+  bool plain_ = false;  // inside of a unique item: strings and numbers have one spelling each
   regex::ExprId space_, comma_, colon_;  // with optional white space
-  std::vector<regex::ExprId> known_, known_composite_;  // (conjunctions,) UNKNOWN if never asked for
+  std::vector<regex::ExprId> known_, known_plain_, known_composite_;  // (conjunctions,) UNKNOWN if never asked for
   std::vector<Rule> to_do_;
   bool failed_ = false;
 };

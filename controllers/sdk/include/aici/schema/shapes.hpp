@@ -37,7 +37,8 @@ struct Array {
   ConjId rest = ANYTHING;
   uint32_t min = 0, max = regex::UNBOUNDED;
   std::vector<Contains> contains{};
-  const json::Value* unique = nullptr;  // the schema that requires different items
+  const json::Value* unique = nullptr;   // the schema that requires different items
+  const json::Value* repeats = nullptr;  // the schema whose negation requires that an item comes twice
   EvaluatedItems evaluated{};
 
   ConjId item(size_t index) const { return index < prefix.size() ? prefix[index] : rest; }
@@ -47,7 +48,10 @@ struct Property {
   std::string_view name;
   ConjId value = ANYTHING;  // NEVER: must be absent
   bool required = false;
-  bool declared = false;  // by `properties`, whose order is kept; other names come after
+  // Declared: by `properties`, whose order is kept. Late: by `required` or a dependency, after these. Free: by a negation
+  // alone, which says nothing of an order: in any order with further keys.
+  enum class Place : uint8_t { Free, Late, Declared };
+  Place place = Place::Late;
 };
 
 // Other keys, by their language (between the quotes, in all spellings).

@@ -36,6 +36,7 @@ class StringLanguages {
   regex::ExprId language(const Strings& strings);  // with the quotes
   regex::ExprId content(const Strings& strings);   // between the quotes, in all spellings
   regex::ExprId plain_language(const Strings& strings);  // with the quotes, in the spelling of keys and listed values
+  regex::ExprId plain(regex::ExprId content);            // between the quotes, in this spelling
 
   bool matches(regex::ExprId language, std::string_view text);
   bool has(const Strings& strings, std::string_view text);  // values not considered
