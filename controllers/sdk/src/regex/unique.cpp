@@ -10,6 +10,30 @@ namespace {
 constexpr uint32_t MAX_WORD = 256, MAX_SAID = 1000;
 constexpr int MAX_LAYERS = 64;  // bytes of a text
 constexpr size_t MAX_STEPS = 5000;
+constexpr size_t MAX_LAYER = 200;  // expressions after equally many bytes
+
+// A shortest text of `e`; none if the search for it takes too long.
+std::optional<Text> shortest_text(Exprs& exprs, ExprId e) {
+  struct Place {
+    ExprId e;
+    Text text;
+  };
+  std::vector<Place> layer, next;
+  layer.push_back({e, Text()});
+  for (int len = 0; len < MAX_LAYERS && !layer.empty() && layer.size() < MAX_LAYER; len++) {
+    for (Place& place : layer) {
+      if (exprs.nullable(place.e)) return static_cast<Text&&>(place.text);
+      ByteSet alike;
+      for (ByteSet todo = ByteSet::all(); !todo.empty(); todo = todo & ~alike) {
+        ExprId after = exprs.derive(place.e, todo.first(), alike);
+        if (after != NOTHING && std::ranges::find(next, after, &Place::e) == next.end())
+          next.push_back({after, Text(place.text.view()) << static_cast<char>(todo.first())});
+      }
+    }
+    layer.swap(next), next.clear();
+  }
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -178,8 +202,14 @@ ExprId Exprs::forgotten(const Unique& unique) {
   if (is_open && unique.rest == EMPTY) {
     is_open = !next_items(unique).empty();
   } else if (is_open && num_items < MAX_SAID && !items.repeats) {
-    // One of them may be the present item.
-    is_open = std::ranges::any_of(further_items, [&](ExprId item) { return num_texts(both(item, complement(unique.said)), 2) == UNBOUNDED; });
+    // One of them may be the present item. Arrays and objects have several texts.
+    auto has_two_values = [&](ExprId item) {
+      ExprId left = both(item, complement(unique.said));
+      if (num_texts(left, 2) != UNBOUNDED || !nodes_[left].has_rules) return num_texts(left, 2) == UNBOUNDED;
+      std::optional<Text> one = shortest_text(*this, left);
+      return !one || both(left, complement(value_said(items, *one))) != NOTHING;
+    };
+    is_open = std::ranges::any_of(further_items, has_two_values);
   }
   ExprId further = bytes(ByteSet::of(0xFF));  // never in UTF-8
   if (items.first) further = concat(bytes(ByteSet::of(items.first)), further);
