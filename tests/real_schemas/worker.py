@@ -1,7 +1,9 @@
-"""A process that asks one engine about schemas, JSON lines in and out: `python -m tests.real_schemas.worker ENGINE SECONDS`.
+"""A process that asks one engine about schemas, JSON lines in and out.
 
-SIGPROF ends the process when a question has taken so many seconds of CPU time. A third argument is the program of our
-guest, built natively: a process of its own, whose time does not count.
+    python -m tests.real_schemas.worker ENGINE SECONDS [PROGRAM]
+
+SIGPROF ends the process when a question has taken so many seconds of CPU time. PROGRAM is our
+guest built natively: a process of its own, whose time does not count.
 """
 
 import json
