@@ -88,7 +88,11 @@ def _packages() -> Finding:
 
 
 def _engine() -> Finding:
-    return _installed("engine", ["torch", "transformers", "gguf"], "broken", "pip install 'aici[engine]'")
+    light = _installed("engine", ["numpy", "jinja2"], "broken", "pip install 'aici[kernels]'")
+    if light.verdict != "ok":
+        return light
+    hint = "pip install 'aici[engine]', for other families than those of the kernels, GPUs and GGUF files"
+    return _installed("engine", ["torch", "transformers", "gguf", "safetensors"], "absent", hint)
 
 
 def _kernels() -> Finding:

@@ -18,7 +18,8 @@ from aici_cli.output import print_error
 EXIT_BUG = 70
 
 EXTRAS = {
-    **dict.fromkeys(("torch", "transformers", "gguf", "numpy", "jinja2"), "engine"),
+    **dict.fromkeys(("torch", "transformers", "gguf", "safetensors"), "engine"),
+    **dict.fromkeys(("numpy", "jinja2"), "kernels"),
     **dict.fromkeys(("fastapi", "uvicorn", "zmq", "msgspec", "prometheus_client", "websockets"), "server"),
     **dict.fromkeys(("ray", "zeroconf"), "cluster"),
     "ziglang": "build",

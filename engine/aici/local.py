@@ -20,6 +20,7 @@ from aici.errors import UnavailableError, UsageError
 from aici_base.ids import TokenId
 from aici_controllers.catalog import SHIPPED, guest_path
 from aici_engine.config import Device, Dtype, EngineConfig
+from aici_engine.extras import EXTRAS
 
 if TYPE_CHECKING:
     from aici_engine.chat.template import ChatTemplate
@@ -30,7 +31,6 @@ _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
 
 DEFAULT_MAX_FORKS = 16
-_ENGINE_PACKAGES = ("torch", "transformers", "gguf", "numpy", "jinja2", "safetensors")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,9 +222,10 @@ def _with_extra() -> Iterator[None]:
     try:
         yield
     except ModuleNotFoundError as error:
-        if error.name not in _ENGINE_PACKAGES:
+        if error.name is None or error.name not in EXTRAS:
             raise
-        raise UnavailableError(f"{error.name} is not installed", hint="pip install 'aici[engine]'") from error
+        hint = f"pip install 'aici[{EXTRAS[error.name]}]'"
+        raise UnavailableError(f"{error.name} is not installed", hint=hint) from error
 
 
 def _say(line: str) -> None:

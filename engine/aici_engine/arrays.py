@@ -43,3 +43,21 @@ def bytes_of(array: Array) -> memoryview:
     if not array.size:
         return memoryview(b"")
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+
+
+def as_floats(array: npt.NDArray[Any]) -> npt.NDArray[np.float32]:
+    """Return the numbers in f32; of an array in f32, the array itself. uint16 means the bits of bf16."""
+    if array.dtype == BF16_BITS:
+        return (array.astype(np.uint32) << 16).view(np.float32)
+    return array.astype(np.float32, copy=False)
+
+
+def as_bf16(array: npt.NDArray[Any]) -> npt.NDArray[np.uint16]:
+    """Return the bits of the nearest bf16 numbers, ties to even; of an array of such bits, the array itself."""
+    if array.dtype == BF16_BITS:
+        return array
+    floats = np.ascontiguousarray(as_floats(array))
+    bits = floats.view(np.uint32)
+    rounded = (bits + (0x7FFF + (bits >> 16 & 1)) >> 16).astype(np.uint16)
+    rounded[np.isnan(floats)] = 0x7FC0  # rounding could make an infinity of a NaN
+    return rounded

@@ -113,7 +113,7 @@ def test_a_missing_extra_is_named(tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert done.stderr.startswith("error: numpy is not installed")
-    assert "aici[engine]" in done.stderr
+    assert "aici[kernels]" in done.stderr
 
 
 def test_ctrl_c_in_a_finalizer_is_not_lost() -> None:

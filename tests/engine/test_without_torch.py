@@ -6,10 +6,6 @@ from urllib.request import Request, urlopen
 
 import pytest
 
-from aici_engine.config import EngineConfig
-from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.native.backend import make_model
-from aici_engine.native.model import NativeModel
 from tests.engine.native.test_native_model import ABLE
 from tests.engine.support import write_tiny_model
 from tests.support.blocked_imports import BlockedImports
@@ -27,16 +23,13 @@ def blocked(tmp_path: Path) -> BlockedImports:
 
 
 @pytest.fixture
-def packed_model(tmp_path: Path) -> Path:
-    """A model whose packed weights are in the cache."""
-    folder = write_tiny_model(tmp_path / "model", num_heads=2)
-    config = EngineConfig(model_dir=folder, dtype="int8")
-    assert isinstance(make_model(config, ComputeDevice("cpu", 16)), NativeModel)
-    return folder
+def folder(tmp_path: Path) -> Path:
+    return write_tiny_model(tmp_path / "model", num_heads=2)
 
 
-def test_a_run_imports_neither(packed_model: Path, blocked: BlockedImports) -> None:
-    flags = ["--model", str(packed_model), "--dtype", "int8", "--max-tokens", "6", "--regex", "(a|b){4}"]
+@pytest.mark.parametrize("dtype", ["auto", "int8"])
+def test_a_run_imports_neither(dtype: str, folder: Path, blocked: BlockedImports) -> None:
+    flags = ["--model", str(folder), "--dtype", dtype, "--max-tokens", "6", "--regex", "(a|b){4}"]
     done = aici("run", "a", *flags, env=dict(blocked.environment))
     assert done.returncode == 0, done.stderr
     assert blocked.attempts == []
@@ -44,11 +37,11 @@ def test_a_run_imports_neither(packed_model: Path, blocked: BlockedImports) -> N
 
 
 def test_no_process_of_a_server_imports_either(
-    packed_model: Path, blocked: BlockedImports, monkeypatch: pytest.MonkeyPatch
+    folder: Path, blocked: BlockedImports, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in blocked.environment.items():
         monkeypatch.setenv(name, value)
-    with serving("--model", str(packed_model), "--dtype", "int8") as server:
+    with serving("--model", str(folder)) as server:
         body = {"model": "model", "prompt": "a", "max_tokens": 6, "regex": "(a|b){4}"}
         request = Request(f"{server.url}/v1/completions", json.dumps(body).encode(), JSON)
         with urlopen(request, timeout=60) as answer:
@@ -58,3 +51,31 @@ def test_no_process_of_a_server_imports_either(
         maps = [Path(f"/proc/{pid}/maps") for pid in (server.process.pid, *processes)]
         assert not [path for path in maps if path.is_file() and "libtorch" in path.read_text()]
     assert blocked.attempts == []
+
+
+def test_what_needs_torch_names_the_extra(folder: Path, blocked: BlockedImports) -> None:
+    settings = folder / "config.json"
+    settings.write_text(settings.read_text().replace('"silu"', '"gelu"'))
+    done = aici("run", "a", "--model", str(folder), env=dict(blocked.environment))
+    assert done.returncode == 1
+    assert "torch is not installed: it is needed for the model in" in done.stderr
+    assert "because its activation is 'gelu'" in done.stderr
+    assert "pip install 'aici[engine]'" in done.stderr
+
+
+def test_a_server_says_so_too(folder: Path, blocked: BlockedImports) -> None:
+    settings = folder / "config.json"
+    settings.write_text(settings.read_text().replace('"llama"', '"phi"'))
+    done = aici("serve", "--port", "0", "--model", str(folder), env=dict(blocked.environment))
+    assert done.returncode == 1
+    assert "torch is not installed" in done.stderr
+    assert "because its model_type is 'phi'" in done.stderr
+
+
+def test_a_conversion_names_the_extra(tmp_path: Path, blocked: BlockedImports) -> None:
+    file = tmp_path / "model.gguf"
+    file.write_bytes(b"GGUF")
+    done = aici("models", "pull", str(file), env=dict(blocked.environment))
+    assert done.returncode == 1
+    assert "torch is not installed: it is needed for the conversion of model.gguf" in done.stderr
+    assert "pip install 'aici[engine]'" in done.stderr

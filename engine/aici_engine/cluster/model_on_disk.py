@@ -3,8 +3,8 @@
 from functools import cached_property
 
 import msgspec
-import torch
 
+from aici_engine.arrays import bytes_of
 from aici_engine.cluster.assembly import Conversation, DividedModel, Link
 from aici_engine.cluster.frames import FrameError, LoadStage, NeedTensors, PiecesTaken, TensorDigest
 from aici_engine.cluster.tensor_transfer import TensorSender
@@ -81,4 +81,4 @@ class ModelOnDisk(DividedModel):
         ]
 
     def _read(self, name: str) -> memoryview:
-        return self._source.read(name).contiguous().view(-1).view(torch.uint8).numpy().data
+        return bytes_of(self._source.read(name))

@@ -19,6 +19,7 @@ import torch
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
+from aici_engine.arrays import bytes_of
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage
 from aici_engine.cluster.rank_messages import (
@@ -237,8 +238,7 @@ class _Child:
                 if isinstance(message, RankReady):
                     self._group._is_ready()
                     continue
-                tensor = self._source.read(message.name)
-                send_bytes(self.socket, tensor.contiguous().flatten().view(torch.uint8).numpy().data)
+                send_bytes(self.socket, bytes_of(self._source.read(message.name)))
         except (OSError, AiciError, KeyError) as error:
             _log.error("rank %d cannot be served: %s", self._rank, error)
         self._group._has_ended(self._rank)

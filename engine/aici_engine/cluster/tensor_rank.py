@@ -5,7 +5,10 @@ import socket
 import sys
 import threading
 from datetime import timedelta
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch.distributed import FileStore  # type: ignore[attr-defined]
 
@@ -111,14 +114,14 @@ class SocketSource(TensorSource):
     def read_bytes(self, name: str, start: int, count: int) -> bytes:
         raise NotImplementedError("shares are read as tensors")
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> npt.NDArray[Any]:
         with self._lock:
             send(self._rank_0, ReadTensor(name))
             content = receive_bytes(self._rank_0)
         if content is None:
             raise UnavailableError("rank 0 of the stage is gone")
         info = self.tensors[name]
-        return torch.frombuffer(content, dtype=DTYPES[info.dtype]).view(info.shape)
+        return np.frombuffer(content, DTYPES[info.dtype]).reshape(info.shape)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Final, Literal
 from aici_base.errors import UsageError
 from aici_engine.cache.memory import available_bytes
 from aici_engine.config import EngineConfig
+from aici_engine.extras import needed_for
 
 CPU_PAGE: Final = 16
 GPU_PAGE: Final = 256
@@ -61,7 +62,8 @@ def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
     Raises UsageError if the configuration asks for a GPU and torch sees no GPU.
     """
     if config.device == "cuda" and not has_gpu:
-        import torch
+        with needed_for("the device cuda"):
+            import torch
 
         version = torch.version.cuda
         raise UsageError(

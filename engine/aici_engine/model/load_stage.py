@@ -31,6 +31,7 @@ from aici_engine.model.load import (
 )
 from aici_engine.model.stage_model import LayerRange
 from aici_engine.model.tensor_source import TensorSource
+from aici_engine.model.torch_tensors import to_torch
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +172,8 @@ class _LazyTensor:
         return list(self._source.tensors[self._name].shape)
 
     def __getitem__(self, index: Any) -> torch.Tensor:
-        return self._source.read(self._name)[index]
+        info = self._source.tensors[self._name]
+        return to_torch(self._source.read(self._name), info.dtype)[index]
 
 
 _CODE_AND_FILES: Final = frozenset(

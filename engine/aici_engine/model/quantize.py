@@ -10,136 +10,149 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
-import torch
+import numpy as np
+import numpy.typing as npt
+
+from aici_engine.arrays import Array, as_floats
+
+Floats = npt.NDArray[np.float32]
+Halves = npt.NDArray[np.float16]
 
 GROUP: Final = 32
 _SLAB: Final = 1 << 18
-"""Weights that are processed at a time, so that intermediate tensors stay in the processor's cache."""
+"""Weights that are processed at a time, so that intermediate arrays stay in the processor's cache."""
 _ON_GRID: Final = 0.05
 """Largest RMS error, in grid steps, of weights on a grid. Rounding the grid to f16 causes less; weights without a grid
 have 0.29."""
 _SAMPLE: Final = 256
 
 
-def is_grouped(weight: torch.Tensor) -> bool:
-    """Whether `weight` is a matrix with a multiple of 32 columns. Other tensors are not quantized."""
-    return weight.dim() == 2 and weight.shape[1] % GROUP == 0
+def is_grouped(weight: Array) -> bool:
+    """Whether `weight` is a matrix with a multiple of 32 columns. Other arrays are not quantized."""
+    return bool(weight.ndim == 2 and weight.shape[1] % GROUP == 0)
 
 
-def quantize_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Quantize `weight` (N, K) to codes (N, K) int8 and scales (N, K / 32) f16."""
-    codes = torch.empty(weight.shape, dtype=torch.int8)
-    scales = torch.empty(len(weight), weight.shape[1] // GROUP, dtype=torch.float16)
+def quantize_int8(weight: npt.NDArray[Any]) -> tuple[npt.NDArray[np.int8], Halves]:
+    """Quantize `weight` (N, K) to codes (N, K) int8 and scales (N, K / 32) f16. uint16 means the bits of bf16."""
+    codes = np.empty(weight.shape, np.int8)
+    scales = np.empty((len(weight), weight.shape[1] // GROUP), np.float16)
     for rows, groups in _slabs(weight):
-        scale = (groups.abs().amax(-1, keepdim=True) / 127).half()
-        codes[rows] = _round(groups, scale, -127, 127).flatten(1)
-        scales[rows] = scale[..., 0]
+        scale = _halves(np.abs(groups).max(0) / np.float32(127))
+        codes[rows] = _as_rows(_round(groups, scale, -127, 127), codes[rows])
+        scales[rows] = scale.reshape(scales[rows].shape)
     return codes, scales
 
 
-def quantize_int4(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Quantize `weight` (N, K) to codes (N, K) uint8 below 16, and scales and minimums (N, K / 32) f16."""
-    codes = torch.empty(weight.shape, dtype=torch.uint8)
-    scales, mins = (torch.empty(len(weight), weight.shape[1] // GROUP, dtype=torch.float16) for _ in range(2))
+def quantize_int4(weight: npt.NDArray[Any]) -> tuple[npt.NDArray[np.uint8], Halves, Halves]:
+    """Quantize `weight` (N, K) to codes (N, K) uint8 below 16, and scales and minimums (N, K / 32) f16.
+
+    uint16 means the bits of bf16.
+    """
+    codes = np.empty(weight.shape, np.uint8)
+    scales, mins = (np.empty((len(weight), weight.shape[1] // GROUP), np.float16) for _ in range(2))
     mend: Callable[[Grid], None] | None = None
     for rows, groups in _slabs(weight):
-        grid = Grid.of(groups.flatten(0, 1))
+        grid = Grid.of(groups)
         if grid.error.any():
             mend = mend or (_search if _lies_on_grids(grid) else _refine)
             mend(grid)
-        codes[rows] = grid.codes().view(len(groups), -1)
-        scales[rows], mins[rows] = grid.scale.view(len(groups), -1), grid.min.view(len(groups), -1)
+        codes[rows] = _as_rows(grid.codes(), codes[rows])
+        scales[rows] = grid.scale.reshape(scales[rows].shape)
+        mins[rows] = grid.min.reshape(scales[rows].shape)
     return codes, scales, mins
 
 
-def dequantize(codes: torch.Tensor, scales: torch.Tensor, mins: torch.Tensor | None = None) -> torch.Tensor:
+def dequantize(codes: npt.NDArray[Any], scales: Halves, mins: Halves | None = None) -> Floats:
     """Return the weights (N, K) in f32."""
-    weight = codes.reshape(len(codes), -1, GROUP) * scales.float()[..., None]
-    return (weight if mins is None else weight + mins.float()[..., None]).flatten(1)
-
-
-def round_weights(module: Any, *, bits: int) -> None:
-    """Replace the matrices of a transformers model by their quantized values, as floats.
-
-    The result is the reference for the native kernels, and serves machines without kernels, at the speed of f32.
-    Embedding and head are rounded to int8.
-    """
-    # Imported here: transformers is slow to import, and packing weights for the kernels does not need it.
-    from transformers.pytorch_utils import Conv1D
-
-    ends = [end.weight for end in (module.get_input_embeddings(), module.get_output_embeddings()) if end is not None]
-    weights = {id(end): (end, 8, False) for end in ends}  # tied: one entry
-    for part in module.modules():
-        if isinstance(part, torch.nn.Linear | Conv1D):
-            # A Conv1D is a Linear with a transposed weight.
-            weights.setdefault(id(part.weight), (part.weight, bits, isinstance(part, Conv1D)))
-    for weight, bits_here, is_transposed in weights.values():
-        matrix = weight.data.T if is_transposed else weight.data
-        if is_grouped(matrix):
-            back = dequantize(*(quantize_int8(matrix) if bits_here == 8 else quantize_int4(matrix)))
-            weight.data = (back.T if is_transposed else back).to(weight.dtype)
+    weight = codes.reshape(len(codes), -1, GROUP) * scales.astype(np.float32)[..., None]
+    if mins is not None:
+        weight += mins.astype(np.float32)[..., None]
+    return weight.reshape(codes.shape)
 
 
 @dataclass(slots=True)
 class Grid:
-    """`groups` (G, 32) f32, with the best grid so far for every group: scale and min (G, 1) f16, squared error (G,)."""
+    """`groups` (32, G) f32, with the best grid so far for every group: scale and min (G,) f16, squared error (G,)."""
 
-    groups: torch.Tensor
-    scale: torch.Tensor
-    min: torch.Tensor
-    error: torch.Tensor
+    groups: Floats
+    scale: Halves
+    min: Halves
+    error: Floats
 
     @classmethod
-    def of(cls, groups: torch.Tensor) -> "Grid":
-        low, high = groups.amin(-1, keepdim=True), groups.amax(-1, keepdim=True)
-        grid = cls(groups, ((high - low) / 15).half(), low.half(), torch.empty(0))
+    def of(cls, groups: Floats) -> "Grid":
+        low, high = groups.min(0), groups.max(0)
+        grid = cls(groups, _halves((high - low) / np.float32(15)), _halves(low), np.empty(0, np.float32))
         grid.error = grid.error_of(grid.scale, grid.min)
         return grid
 
-    def codes(self) -> torch.Tensor:
-        return _round(self.groups - self.min.float(), self.scale, 0, 15)
+    def codes(self) -> Floats:
+        return _round(self.groups - self.min.astype(np.float32), self.scale, 0, 15)
 
-    def offer(self, scale: torch.Tensor, minimum: torch.Tensor) -> None:
+    def offer(self, scale: Halves, minimum: Halves) -> None:
         """Take the new grid in the groups where the error becomes smaller."""
         error = self.error_of(scale, minimum)
         better = error < self.error
-        self.error = torch.where(better, error, self.error)
-        self.scale = torch.where(better[:, None], scale, self.scale)
-        self.min = torch.where(better[:, None], minimum, self.min)
+        self.error = np.where(better, error, self.error)
+        self.scale = np.where(better, scale, self.scale)
+        self.min = np.where(better, minimum, self.min)
 
-    def error_of(self, scale: torch.Tensor, minimum: torch.Tensor) -> torch.Tensor:
-        codes = _round(self.groups - minimum.float(), scale, 0, 15)
-        return codes.mul_(scale.float()).add_(minimum.float()).sub_(self.groups).square_().sum(-1)
+    def error_of(self, scale: Halves, minimum: Halves) -> Floats:
+        lowest = minimum.astype(np.float32)
+        codes = _round(self.groups - lowest, scale, 0, 15)
+        codes *= scale.astype(np.float32)
+        codes += lowest
+        codes -= self.groups
+        codes *= codes
+        error: Floats = codes.sum(0)
+        return error
 
-    def part(self, index: torch.Tensor) -> "Grid":
-        return Grid(self.groups[index], self.scale[index], self.min[index], self.error[index])
+    def part(self, index: npt.NDArray[np.intp]) -> "Grid":
+        return Grid(np.ascontiguousarray(self.groups[:, index]), self.scale[index], self.min[index], self.error[index])
 
-    def put(self, index: torch.Tensor, part: "Grid") -> None:
+    def put(self, index: npt.NDArray[np.intp], part: "Grid") -> None:
         self.scale[index], self.min[index], self.error[index] = part.scale, part.min, part.error
 
 
-def _slabs(weight: torch.Tensor) -> Iterator[tuple[slice, torch.Tensor]]:
-    """Yield slices of rows with the weights of the rows in groups: (rows, K / 32, 32) in f32."""
+def _slabs(weight: npt.NDArray[Any]) -> Iterator[tuple[slice, Floats]]:
+    """Yield slices of rows with the weights of the rows in groups: (32, rows * K / 32) in f32.
+
+    The numbers of a group lie far apart, so that numpy computes many groups with one instruction.
+    """
     if not is_grouped(weight):
         raise ValueError(f"a weight of shape {tuple(weight.shape)} has no rows of whole groups of {GROUP}")
     step = max(1, _SLAB // weight.shape[1])
-    for first in range(0, len(weight), step):
-        rows = slice(first, min(first + step, len(weight)))
-        yield rows, weight[rows].detach().float().reshape(rows.stop - first, -1, GROUP)
+    with np.errstate(over="ignore", invalid="ignore"):  # weights that are no numbers stay so
+        for first in range(0, len(weight), step):
+            rows = slice(first, min(first + step, len(weight)))
+            yield rows, np.ascontiguousarray(as_floats(weight[rows]).reshape(-1, GROUP).T)
 
 
-def _round(groups: torch.Tensor, scale: torch.Tensor, low: int, high: int) -> torch.Tensor:
+def _as_rows(codes: Floats, like: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Return codes (32, G) in the order and type of `like`."""
+    return codes.T.astype(like.dtype).reshape(like.shape)
+
+
+def _halves(numbers: Floats) -> Halves:
+    return numbers.astype(np.float16)
+
+
+def _round(groups: Floats, scale: Halves, low: int, high: int) -> Floats:
     """Return the codes as f32, in new memory. A scale of 0 gives 0."""
-    scale = scale.float()
-    return (groups / torch.where(scale == 0, torch.inf, scale)).round_().clamp_(low, high)
+    step = scale.astype(np.float32)
+    codes = groups / np.where(step == 0, np.float32(np.inf), step).astype(np.float32, copy=False)
+    np.rint(codes, out=codes)
+    found: Floats = np.clip(codes, np.float32(low), np.float32(high))
+    return found
 
 
 def _lies_on_grids(grid: Grid) -> bool:
     """Whether the weights were quantized before, in any format: more than half of a sample of groups lies on a grid."""
-    sample = grid.part(grid.error.nonzero()[:: max(1, int(grid.error.count_nonzero()) // _SAMPLE), 0])
+    inexact = grid.error.nonzero()[0]
+    sample = grid.part(inexact[:: max(1, len(inexact) // _SAMPLE)])
     _search(sample)
-    near = (sample.error / GROUP).sqrt() < _ON_GRID * sample.scale[:, 0].abs()
-    return bool(near.float().mean() > 0.5)
+    near = np.sqrt(sample.error / GROUP) < _ON_GRID * np.abs(sample.scale.astype(np.float32))
+    return bool(near.mean() > 0.5)
 
 
 def _search(grid: Grid) -> None:
@@ -148,17 +161,17 @@ def _search(grid: Grid) -> None:
     In most formats the least weight has code 0 or the greatest has code 15.
     """
     ends = [(steps, least) for least in range(16) for steps in range(15 - least, 0, -1)]
-    which = grid.error.nonzero()[:, 0]
+    which = grid.error.nonzero()[0]
     rest = grid.part(which)
     for steps, least in ends:
-        low, high = rest.groups.amin(-1, keepdim=True), rest.groups.amax(-1, keepdim=True)
-        scale = ((high - low) / steps).half()
-        rest.offer(scale, (low - least * scale.float()).half())
+        low, high = rest.groups.min(0), rest.groups.max(0)
+        scale = _halves((high - low) / np.float32(steps))
+        rest.offer(scale, _halves(low - np.float32(least) * scale.astype(np.float32)))
         if not least:
-            rest.offer(-scale, high.half())
+            rest.offer(-scale, _halves(high))
         if (rest.error > 0).sum() < 0.8 * len(which):  # drop the groups with an exact grid
             grid.put(which, rest)
-            which = grid.error.nonzero()[:, 0]
+            which = grid.error.nonzero()[0]
             rest = grid.part(which)
             if not len(which):
                 return
@@ -169,7 +182,7 @@ def _refine(grid: Grid) -> None:
     """Fit scale and minimum to the codes by least squares. Two rounds, because new scales change the codes."""
     for _ in range(2):
         codes = grid.codes()
-        mean_code, mean = codes.mean(-1, keepdim=True), grid.groups.mean(-1, keepdim=True)
-        spread = (codes - mean_code).square_().sum(-1, keepdim=True)
-        slope = (codes - mean_code).mul_(grid.groups - mean).sum(-1, keepdim=True) / spread.clamp(min=1)
-        grid.offer(slope.half(), (mean - slope * mean_code).half())
+        mean_code, mean = codes.mean(0), grid.groups.mean(0)
+        spread = ((codes - mean_code) ** 2).sum(0)
+        slope = ((codes - mean_code) * (grid.groups - mean)).sum(0) / np.maximum(spread, np.float32(1))
+        grid.offer(_halves(slope), _halves(mean - slope * mean_code))

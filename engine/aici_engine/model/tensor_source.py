@@ -2,15 +2,16 @@
 
 import json
 import math
-import mmap
 import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
-import torch
+import numpy as np
+import numpy.typing as npt
 
 from aici_base.errors import UsageError
+from aici_engine.arrays import BF16_BITS, reserve
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model_files import file_states, read_settings
 
@@ -18,21 +19,21 @@ _HINT: Final = "the download may be incomplete: fetch it again"
 _MAX_HEADER: Final = 100_000_000
 """Bytes; the limit of the safetensors library."""
 _LARGE_BYTES: Final = 1 << 18
-DTYPES: Final[Mapping[str, torch.dtype]] = {
-    "F64": torch.float64,
-    "F32": torch.float32,
-    "F16": torch.float16,
-    "BF16": torch.bfloat16,
-    "I64": torch.int64,
-    "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
-    "BOOL": torch.bool,
-    "F8_E4M3": torch.float8_e4m3fn,
-    "F8_E5M2": torch.float8_e5m2,
+DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
+    "F64": np.dtype(np.float64),
+    "F32": np.dtype(np.float32),
+    "F16": np.dtype(np.float16),
+    "BF16": BF16_BITS,
+    "I64": np.dtype(np.int64),
+    "I32": np.dtype(np.int32),
+    "I16": np.dtype(np.int16),
+    "I8": np.dtype(np.int8),
+    "U8": np.dtype(np.uint8),
+    "BOOL": np.dtype(np.bool_),
+    "F8_E4M3": np.dtype(np.uint8),
+    "F8_E5M2": np.dtype(np.uint8),
 }
-"""The number types of safetensors by their names in the format."""
+"""The number types of safetensors by their names in the format. Types that numpy lacks are read as their bits."""
 
 
 class TensorInfo(NamedTuple):
@@ -63,7 +64,7 @@ class TensorSource(Protocol):
         have the same identity. None: all tensors.
         """
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> npt.NDArray[Any]:
         """Read one tensor into memory of its own, and nothing else of the model.
 
         Raises KeyError for a name that is not in `tensors`, UsageError if the content cannot be read.
@@ -85,7 +86,7 @@ class FolderSource(TensorSource):
         >>> source.tensors["model.norm.weight"]
         TensorInfo(dtype='F32', shape=(64,))
         >>> source.read("model.norm.weight").shape
-        torch.Size([64])
+        (64,)
 
     A read copies the bytes of one tensor from the file to new memory. The file is not mapped: a mapped file that
     somebody replaces would end the process.
@@ -106,7 +107,7 @@ class FolderSource(TensorSource):
         """Return the path of the folder, with sizes and modification times of its files."""
         return f"{self.folder.resolve()} {file_states(self.folder)}"
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> npt.NDArray[Any]:
         path, start = self._places[name]
         return read_tensor(path, self.tensors[name], start)
 
@@ -146,14 +147,14 @@ def read_header(path: Path) -> dict[str, tuple[TensorInfo, int]]:
     return found
 
 
-def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
+def read_tensor(path: Path, info: TensorInfo, start: int) -> npt.NDArray[Any]:
     """Read the bytes of one tensor, from position `start` of the file. Raises UsageError if the file is too short."""
     content = _memory(info.nbytes)
     if info.nbytes:
         try:
             with path.open("rb", buffering=0) as file:
                 file.seek(start)
-                view, done = content.numpy().data, 0
+                view, done = content.data, 0
                 while done < len(view):
                     count = file.readinto(view[done:])  # at most 2 GiB a call
                     if not count:
@@ -161,15 +162,13 @@ def read_tensor(path: Path, info: TensorInfo, start: int) -> torch.Tensor:
                     done += count
         except (OSError, EOFError) as error:
             raise UsageError(f"{path} cannot be read: {error}", hint=_HINT) from error
-    return content.view(DTYPES[info.dtype]).view(info.shape)
+    return content.view(DTYPES[info.dtype]).reshape(info.shape)
 
 
-def _memory(num_bytes: int) -> torch.Tensor:
+def _memory(num_bytes: int) -> npt.NDArray[np.uint8]:
     """Allocate memory for a tensor. A large tensor gets pages of its own, which go back to the system with the tensor;
-    torch's allocator would keep them for later."""
-    if num_bytes < _LARGE_BYTES:
-        return torch.empty(num_bytes, dtype=torch.uint8)
-    return torch.frombuffer(mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS), dtype=torch.uint8)
+    the C library would keep them for later."""
+    return np.empty(num_bytes, np.uint8) if num_bytes < _LARGE_BYTES else reserve((num_bytes,), np.uint8)
 
 
 def read_range(path: Path, info: TensorInfo, first: int, start: int, count: int) -> bytes:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Self
 
-import torch
+import numpy.typing as npt
 
 from aici_base.cache_files import default_cache_dir, sync
 from aici_base.errors import UnavailableError, UsageError
@@ -185,7 +185,7 @@ class GatheredSource(TensorSource):
         digests = sorted((name, each.sha256) for name, each in self._wanted.items() if belongs_by_name(name, section))
         return hashlib.sha256(json.dumps([dict(self.config), digests], sort_keys=True).encode()).hexdigest()
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> npt.NDArray[Any]:
         self._count(self.tensors[name].nbytes)
         if folder := self._folder_of.get(name):
             return folder.read(name)

@@ -14,15 +14,22 @@ here. To run a family on the C decoder:
    `tests/engine/native/test_native_model.py`, GGUF files to `tests/engine/store/gguf_models.py`.
 """
 
+import logging
+
 from aici_engine.config import EngineConfig
 from aici_engine.cpu_threads import default_threads
+from aici_engine.extras import needed_for
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.interface import Model
 from aici_engine.native import packed_cache
+from aici_engine.native.from_folder import load_folder
+from aici_engine.native.known_model import NotKnownError
 from aici_engine.native.library import load
 from aici_engine.native.matrix_layout import LANES
 from aici_engine.native.model import NativeModel
 from aici_engine.native.thread_pool import ThreadPool
+
+_log = logging.getLogger(__name__)
 
 
 def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
@@ -38,7 +45,17 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
         and (packed := packed_cache.load(config.model_dir, config.dtype))
     ):
         return NativeModel(packed, pool)
-    # Imported here: torch and transformers take two seconds to import, and packed weights do not need them.
-    from aici_engine.native.torch_backend import make_torch_model
-
+    reason = "no kernels run here" if pool is None else f"the kernels need a page_size in multiples of {LANES}"
+    if pool is not None and compute.page_size % LANES == 0:
+        try:
+            packed = load_folder(config.model_dir, config.dtype)
+        except NotKnownError as why:
+            reason = str(why)
+            _log.info("transformers loads the model: %s", reason)
+        else:
+            packed_cache.save(packed, config.model_dir, config.dtype)
+            return NativeModel(packed, pool)
+    with needed_for(f"the model in {config.model_dir}, because {reason}"):
+        # Imported here: torch and transformers take two seconds to import.
+        from aici_engine.native.torch_backend import make_torch_model
     return make_torch_model(config, compute, pool)

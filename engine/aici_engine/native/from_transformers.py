@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from aici_engine.arrays import BF16_BITS
 from aici_engine.cache.storage import LayerShape
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model.torch_tensors import to_numpy
 from aici_engine.native import gpt2_names
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder_config import DecoderConfig
@@ -70,20 +70,20 @@ def extract(
         rope_scales=[scale for _, scale in ropes],
         **known,
     )
-    tensors: dict[str, torch.Tensor] = {}
+    tensors: dict[str, npt.NDArray[Any]] = {}
     for i, (inv_freqs, _) in zip(numbers, ropes, strict=True):
-        tensors[f"layers.{first + i}.inv_freqs"] = torch.tensor(inv_freqs)
+        tensors[f"layers.{first + i}.inv_freqs"] = np.array(inv_freqs, np.float32)
         packed = _layer(decoder.layers[i], weights)
         tensors |= {f"layers.{first + i}.{name}": tensor for name, tensor in packed.items()}
     if part.head:
-        tensors["norm"] = _norm(decoder.norm) / getattr(config, "logits_scaling", 1.0)
+        tensors["norm"] = to_numpy(_norm(decoder.norm) / getattr(config, "logits_scaling", 1.0))
     if part.embedding and hasattr(decoder, "embed_positions"):
-        tensors |= _named("positions", pack(decoder.embed_positions.weight, Format.F32))
+        tensors |= _named("positions", _packed(decoder.embed_positions.weight, Format.F32))
     if part.head or (part.embedding and is_tied):
-        tensors |= _named("head", pack(model.module.lm_head.weight, decoder_config.embedding_format))
+        tensors |= _named("head", _packed(model.module.lm_head.weight, decoder_config.embedding_format))
     if part.embedding and not is_tied:
-        tensors |= _named("embedding", pack(decoder.embed_tokens.weight, decoder_config.embedding_format))
-    return decoder_config, {name: _in_numpy(tensor) for name, tensor in tensors.items()}
+        tensors |= _named("embedding", _packed(decoder.embed_tokens.weight, decoder_config.embedding_format))
+    return decoder_config, tensors
 
 
 def _of_layers(decoder: Any, shape: LayerShape, rope: "Rope", first: int) -> dict[str, Any]:
@@ -139,18 +139,18 @@ def activation_of(mlp: Any) -> Activation | None:
     return None
 
 
-def _layer(layer: Any, weights: Format) -> dict[str, torch.Tensor]:
+def _layer(layer: Any, weights: Format) -> dict[str, npt.NDArray[Any]]:
     attention, mlp = layer.self_attn, layer.mlp
     gate_up, gate_up_bias = _joined(mlp, "gate_up_proj", *(["gate_proj"] * _is_gated(mlp)), "up_proj")
     if _is_gated(mlp):
         gate_up, gate_up_bias = _paired(gate_up), None if gate_up_bias is None else _paired(gate_up_bias)
     qkv, qkv_bias = _joined(attention, "qkv_proj", "q_proj", "k_proj", "v_proj")
     return {
-        **{name: _norm(norm) for name, norm in _norms(layer).items()},
-        **_named("qkv", pack(qkv, weights, qkv_bias)),
-        **_named("out", pack(attention.o_proj.weight, weights, attention.o_proj.bias)),
-        **_named("gate_up", pack(gate_up, weights, gate_up_bias)),
-        **_named("down", pack(mlp.down_proj.weight, weights, mlp.down_proj.bias)),
+        **{name: to_numpy(_norm(norm)) for name, norm in _norms(layer).items()},
+        **_named("qkv", _packed(qkv, weights, qkv_bias)),
+        **_named("out", _packed(attention.o_proj.weight, weights, attention.o_proj.bias)),
+        **_named("gate_up", _packed(gate_up, weights, gate_up_bias)),
+        **_named("down", _packed(mlp.down_proj.weight, weights, mlp.down_proj.bias)),
     }
 
 
@@ -217,13 +217,9 @@ def _rope(decoder: Any, layer: int) -> Rope:
     return inv_freqs, float(getattr(rotary, f"{prefix}attention_scaling"))
 
 
-def _named(name: str, parts: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _named(name: str, parts: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
     return {f"{name}.{kind}": part for kind, part in parts.items()}
 
 
-def _in_numpy(tensor: torch.Tensor) -> npt.NDArray[Any]:
-    """Return the tensor as an array with the same memory, bf16 as its bits."""
-    tensor = tensor.detach()
-    if tensor.dtype == torch.bfloat16:
-        return np.asarray(tensor.view(torch.int16).numpy().view(BF16_BITS))
-    return np.asarray(tensor.numpy())
+def _packed(weight: torch.Tensor, form: Format, bias: torch.Tensor | None = None) -> dict[str, npt.NDArray[Any]]:
+    return pack(to_numpy(weight), form, None if bias is None else to_numpy(bias))

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 
 from aici_engine.model.quantize import is_grouped
+from aici_engine.model.torch_tensors import to_numpy
 from aici_engine.native.bindings import Format
 from aici_engine.native.matrix_layout import matrix, pack
 from aici_engine.native.thread_pool import ThreadPool
@@ -17,7 +18,8 @@ class NativeLinear(torch.nn.Module):
     def __init__(self, weight: torch.Tensor, bias: torch.Tensor | None, form: Format, pool: ThreadPool) -> None:
         super().__init__()
         self.out_features, self.in_features = weight.shape
-        parts = pack(weight, form, bias)
+        arrays = pack(to_numpy(weight.float()), form, None if bias is None else to_numpy(bias))
+        parts = {name: torch.from_numpy(array) for name, array in arrays.items()}
         for name, part in parts.items():
             self.register_buffer(f"packed_{name}", part, persistent=False)
         self._c = matrix(parts, form)

@@ -1,57 +1,56 @@
 """Weight matrices in the layout of the kernels: panels of sixteen rows (`src/native.h`)."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
-from aici_engine.arrays import BF16_BITS, Array, address_of
+from aici_engine.arrays import BF16_BITS, Array, address_of, as_bf16, as_floats
+from aici_engine.model.quantize import GROUP, quantize_int4, quantize_int8
 from aici_engine.native.bindings import CMatrix, Format
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-    import torch
-
 LANES: Final = 16
-GROUP: Final = 32
-"""Integer weights of a row that share a scale."""
+_BF16_EXPONENT: Final = 0x7F80
 
 
-def pack(weight: "torch.Tensor", form: Format, bias: "torch.Tensor | None" = None) -> "dict[str, torch.Tensor]":
-    """Pack `weight` (N, K) and `bias` (N,), outputs by inputs as in torch. K must be a multiple of 32.
+def pack(weight: npt.NDArray[Any], form: Format, bias: npt.NDArray[Any] | None = None) -> dict[str, npt.NDArray[Any]]:
+    """Pack `weight` (N, K) and `bias` (N,), outputs by inputs as in torch. K must be a multiple of 32. uint16 means the
+    bits of bf16.
 
-    Returns the tensors of the packed matrix: `values`, and `scales`, `minimums` and `bias` if present.
+    Returns the arrays of the packed matrix: `values`, and `scales`, `minimums` and `bias` if present.
     """
-    import torch
-
-    from aici_engine.model.quantize import quantize_int4, quantize_int8
-
     columns = weight.shape[1]
-    weight = _whole(weight.detach())
-    if form is not Format.BF16:  # weights in bf16 need no room as floats
-        weight = weight.float()
-    parts: dict[str, torch.Tensor] = {}
+    weight = _whole(weight)
+    parts: dict[str, npt.NDArray[Any]] = {}
     if form is Format.INT8:
         codes, scales = quantize_int8(weight)
-        parts["values"] = _fours((codes.to(torch.int16) + 128).to(torch.uint8))
+        parts["values"] = _fours((codes.astype(np.int16) + 128).astype(np.uint8))
         parts["scales"] = _panels(scales)
     elif form is Format.INT4:
-        codes, scales, minimums = quantize_int4(weight)
-        fours = _fours(codes)
+        four_bits, scales, minimums = quantize_int4(weight)
+        fours = _fours(four_bits)
         parts["values"] = fours[:, :, 0::2] | fours[:, :, 1::2] << 4
         parts |= {"scales": _panels(scales), "minimums": _panels(minimums)}
     elif form is Format.BF16:
-        # Smaller numbers become 0: processors with bf16 instructions flush subnormal numbers.
-        normal = weight.masked_fill(weight.abs() < torch.finfo(torch.bfloat16).tiny, 0)
-        parts["values"] = normal.bfloat16().view(-1, LANES, columns // 2, 2).transpose(1, 2)
+        bits = as_bf16(_without_subnormal(weight))
+        parts["values"] = bits.reshape(-1, LANES, columns // 2, 2).transpose(0, 2, 1, 3)
     else:
-        parts["values"] = _panels(weight)
+        parts["values"] = _panels(as_floats(weight))
     if bias is not None:
-        parts["bias"] = _whole(bias.detach().float()[:, None])[:, 0]
-    return {name: part.contiguous() for name, part in parts.items()}
+        parts["bias"] = _whole(as_floats(bias)[:, None])[:, 0]
+    return {name: np.ascontiguousarray(part) for name, part in parts.items()}
 
 
-def blank(rows: int, columns: int, form: Format) -> "dict[str, npt.NDArray[Any]]":
+def _without_subnormal(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Make numbers below the least normal bf16 0: processors with bf16 instructions flush subnormal numbers."""
+    if weight.dtype == BF16_BITS:
+        return np.where(weight & _BF16_EXPONENT, weight, np.uint16(0))
+    weight = as_floats(weight)
+    return np.where(np.abs(weight) < np.finfo(np.float32).tiny, np.float32(0), weight)
+
+
+def blank(rows: int, columns: int, form: Format) -> dict[str, npt.NDArray[Any]]:
     """Return a packed matrix of zero bytes, without the work of packing. `rows`, `columns`: multiples of 16 and 32."""
     panels, groups = rows // LANES, columns // GROUP
     if form is Format.F32:
@@ -74,19 +73,17 @@ def matrix(parts: Mapping[str, Array], form: Format) -> CMatrix:
     return CMatrix(form, len(values) * LANES, columns, at["values"], *rest)
 
 
-def _whole(weight: "torch.Tensor") -> "torch.Tensor":
+def _whole(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """Pad with zeros to a multiple of sixteen rows."""
-    import torch
-
     missing = -len(weight) % LANES
-    return torch.nn.functional.pad(weight, (0, 0, 0, missing)) if missing else weight
+    return np.pad(weight, ((0, missing), (0, 0))) if missing else weight
 
 
-def _panels(numbers: "torch.Tensor") -> "torch.Tensor":
+def _panels(numbers: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """(N, C) to (panels, C, 16)."""
-    return numbers.view(-1, LANES, numbers.shape[1]).transpose(1, 2)
+    return numbers.reshape(-1, LANES, numbers.shape[1]).transpose(0, 2, 1)
 
 
-def _fours(codes: "torch.Tensor") -> "torch.Tensor":
+def _fours(codes: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """(N, K) to (panels, groups, 8, 16, 4): four columns of sixteen rows are adjacent."""
-    return codes.view(-1, LANES, codes.shape[1] // GROUP, 8, 4).permute(0, 2, 3, 1, 4)
+    return codes.reshape(-1, LANES, codes.shape[1] // GROUP, 8, 4).transpose(0, 2, 3, 1, 4)

@@ -5,8 +5,9 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
+import numpy.typing as npt
 import torch
 
 from aici_base.cache_files import default_cache_dir, write_atomically
@@ -21,12 +22,13 @@ from aici_engine.model.tensor_source import TensorSource
 from aici_engine.native import packed_cache
 from aici_engine.native.library import load
 from aici_engine.native.malloc import large_blocks_returned
+from aici_engine.native.number_format import smallest_lossless, stored_dtype
 from aici_engine.native.pack_stage import pack_stage
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.stage import NativeStage
 from aici_engine.native.supported import FAMILIES, unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
-from aici_engine.native.torch_backend import matrices_of, smallest_lossless, stored_dtype, use_integers_in
+from aici_engine.native.torch_backend import matrices_of, use_integers_in
 
 _log = logging.getLogger(__name__)
 
@@ -109,7 +111,7 @@ def _dtype_path(source: TensorSource) -> Path:
     return default_cache_dir() / "dtypes" / packed_cache.state_of(source.identity())
 
 
-def _streamed_matrices(source: TensorSource, dtype: Dtype) -> Iterator[torch.Tensor]:
+def _streamed_matrices(source: TensorSource, dtype: Dtype) -> Iterator[npt.NDArray[Any]]:
     """Yield the matrices of the layers, with one layer in memory at a time."""
     for i in range(describe(source).num_layers):
         yield from matrices_of(load_stage(source, LayerRange(i, i + 1, False, False), dtype=dtype).module)

@@ -1,9 +1,10 @@
 """Load a model by transformers: for families that the C decoder does not know, for GPUs, and to pack weights."""
 
 import logging
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Iterator
+from typing import Any
 
+import numpy.typing as npt
 import torch
 
 from aici_engine.config import Dtype, EngineConfig
@@ -11,20 +12,18 @@ from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.interface import Model
 from aici_engine.model.load import align, load_model
-from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8, round_weights
+from aici_engine.model.round_weights import round_weights
+from aici_engine.model.torch_tensors import to_numpy
 from aici_engine.model_files import read_settings
 from aici_engine.native import packed_cache
 from aici_engine.native.decoder_config import FORMATS
 from aici_engine.native.linear import linears, use_integers
 from aici_engine.native.model import NativeModel
+from aici_engine.native.number_format import smallest_lossless, stored_dtype
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.supported import unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
-
-_LOSSLESS: Final = 1e-4
-"""Largest relative error of a matrix that counts as lossless. Packing weights again loses less if the weights were
-stored in the same format; rounding other weights loses a hundred times as much."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,27 +72,9 @@ def use_integers_in(stage: HuggingFaceStage, dtype: Dtype, pool: ThreadPool | No
         stage.dtype = torch.bfloat16  # number type of the cache, as in NativeModel
 
 
-def stored_dtype(settings: Mapping[str, Any]) -> Dtype:
-    """bfloat16 if config.json says so, else float32: neither of bf16 and f16 holds all values of the other."""
-    return "bfloat16" if settings.get("dtype", settings.get("torch_dtype")) == "bfloat16" else "float32"
-
-
-def smallest_lossless(matrices: Callable[[], Iterator[torch.Tensor]], dtype: Dtype) -> Dtype:
-    """The smallest format without loss. Weights from a GGUF file lie on the grid of an integer format."""
-    if all(_is_lossless(matrix, dequantize(*quantize_int4(matrix))) for matrix in matrices()):
-        return "int4"
-    if all(_is_lossless(matrix, dequantize(*quantize_int8(matrix))) for matrix in matrices()):
-        return "int8"
-    return dtype
-
-
-def matrices_of(module: Any) -> Iterator[torch.Tensor]:
+def matrices_of(module: Any) -> Iterator[npt.NDArray[Any]]:
     """Yield the matrices of a transformers model, without the head."""
     head = module.get_output_embeddings()
     for _, _, part, weight in linears(module):
         if part is not head:
-            yield weight.detach()
-
-
-def _is_lossless(weight: torch.Tensor, packed: torch.Tensor) -> bool:
-    return bool((weight - packed).norm() <= _LOSSLESS * weight.norm())
+            yield to_numpy(weight)

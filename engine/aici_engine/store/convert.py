@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
+from aici_engine.extras import needed_for
 from aici_engine.store.paths import ELSEWHERE, atomic_folder
 
 
@@ -23,10 +24,13 @@ def convert_gguf(gguf: Path, out: Path, *, shard_bytes: int = 1 << 28) -> None:
     `shard_bytes`: bytes of weights in memory at a time, unless one tensor is larger. Raises UsageError if the file
     cannot be read as a model, UnavailableError if `out` cannot be written.
     """
-    # Imported here: both import numpy.
-    from safetensors import SafetensorError
+    with needed_for(f"the conversion of {gguf.name}"):
+        # Imported here: all of them are slow to import.
+        import torch  # noqa: F401
+        import transformers  # noqa: F401
+        from safetensors import SafetensorError
 
-    from aici_engine.store.gguf_check import check_gguf
+        from aici_engine.store.gguf_check import check_gguf
 
     metadata, num_weights = check_gguf(gguf)
     free = shutil.disk_usage(out.parent).free

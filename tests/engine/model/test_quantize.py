@@ -8,7 +8,9 @@ import torch
 import transformers as tf
 from safetensors import safe_open
 
-from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
+from aici_engine.model.quantize import GROUP
+from aici_engine.model.round_weights import round_weights
+from tests.engine.model.quantize_support import dequantize, quantize_int4, quantize_int8
 from tests.support.model import default_model_dir
 
 ROWS: Final = 40

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy.typing as npt
 import pytest
 import torch
 import transformers as tf
@@ -57,7 +58,7 @@ class RecordedSource(FolderSource):
         super().__init__(folder)
         self.reads: list[str] = []
 
-    def read(self, name: str) -> torch.Tensor:
+    def read(self, name: str) -> npt.NDArray[Any]:
         self.reads.append(name)
         return super().read(name)
 

@@ -7,6 +7,7 @@ import os
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -57,15 +58,14 @@ def test_a_folder_reads_what_transformers_wrote(source: FolderSource) -> None:
     assert len({source.file_of(name) for name in source.tensors}) > 1
     wanted = build("llama").state_dict()
     for name in source.tensors:
-        assert torch.equal(source.read(name), wanted[name])
-        assert source.read(name).data_ptr() % 64 == 0
+        assert torch.equal(torch.as_tensor(source.read(name)), wanted[name])
     assert set(source.tensors) == set(wanted)
 
 
 def test_digests_are_those_of_the_bytes_and_are_kept(source: FolderSource, tmp_path: Path) -> None:
     found = manifest(source)
     for name, digest in found.items():
-        content = source.read(name).view(torch.uint8).numpy().tobytes()
+        content = source.read(name).tobytes()
         assert digest == hashlib.sha256(content).hexdigest()
     again = CountedSource(source.folder)
     assert manifest(again) == found
@@ -122,7 +122,7 @@ def test_tensors_of_a_folder_are_taken_by_name_and_content(source: FolderSource,
     fill(TensorStore(), source, {name: wanted[name] for name in gathered.missing})
     gathered.refresh()
     for name in wanted:
-        assert torch.equal(gathered.read(name), source.read(name))
+        assert np.array_equal(gathered.read(name), source.read(name))
         assert gathered.read_bytes(name, 5, 9) == source.read_bytes(name, 5, 9)
 
 

@@ -14,12 +14,14 @@ from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.huggingface import HuggingFaceModel
-from aici_engine.model.quantize import GROUP, dequantize, quantize_int4, quantize_int8, round_weights
+from aici_engine.model.quantize import GROUP
+from aici_engine.model.round_weights import round_weights
 from aici_engine.native import library
 from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
 from aici_engine.native.linear import NativeLinear, use_integers
 from aici_engine.native.thread_pool import ThreadPool
+from tests.engine.model.quantize_support import dequantize, quantize_int4, quantize_int8
 from tests.engine.model.test_models import Runner, build, sequences
 from tests.engine.native.test_native_model import ABLE
 

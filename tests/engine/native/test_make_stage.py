@@ -9,7 +9,7 @@ from aici_base.errors import UsageError
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load_stage import describe
-from aici_engine.model.quantize import round_weights
+from aici_engine.model.round_weights import round_weights
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.backend import make_model

@@ -15,12 +15,13 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.model.quantize import dequantize, is_grouped, quantize_int4
+from aici_engine.model.quantize import is_grouped
 from aici_engine.native import packed_cache
 from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
 from aici_engine.native.model import NativeModel
 from aici_engine.step_input import Chunk
+from tests.engine.model.quantize_support import dequantize, quantize_int4
 from tests.engine.native.test_native_model import ABLE, module_of
 
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")

@@ -1,0 +1,164 @@
+"""Load the weights of a known family for the kernels, straight from a model's files, without torch."""
+
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from aici_base.errors import UsageError
+from aici_engine.arrays import as_bf16, as_floats
+from aici_engine.config import Dtype
+from aici_engine.cpu_threads import default_threads
+from aici_engine.model.tensor_source import FolderSource, TensorSource
+from aici_engine.native.bindings import Format
+from aici_engine.native.decoder_config import FORMATS, DecoderConfig
+from aici_engine.native.known_model import KnownModel, NotKnownError, known_model
+from aici_engine.native.matrix_layout import LANES, pack
+from aici_engine.native.number_format import smallest_lossless, stored_dtype
+from aici_engine.native.packed_weights import PackedWeights
+
+_FLOATS: Final = {"F64", "F32", "F16", "BF16"}
+Shapes = Mapping[str, tuple[int, ...]]
+
+
+def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
+    """Read and pack the model in `folder`.
+
+    Raises NotKnownError if only transformers can load the model, UsageError if tensors are missing or files damaged.
+    """
+    source = FolderSource(folder)
+    weights = FolderWeights(source, known_model(source.config, source.generation_config), dtype)
+    weights.check(str(folder))
+    if dtype == "auto":
+        dtype = smallest_lossless(weights.matrices, stored_dtype(source.config))
+    return PackedWeights.lay_out(*weights.pack(FORMATS[dtype]))
+
+
+class FolderWeights:
+    """The tensors of a model by their places in the decoder. Nothing of them is kept in memory."""
+
+    def __init__(self, source: TensorSource, model: KnownModel, dtype: Dtype) -> None:
+        self._source = source
+        self._model = model
+        # As transformers does: weights, norms and biases are rounded together.
+        self._rounds = (stored_dtype(source.config) if dtype == "auto" else dtype) == "bfloat16"
+
+    def check(self, model: str) -> None:
+        """Raise NotKnownError for tensors in another form, UsageError if tensors are missing or have another shape."""
+        tensors, config = self._source.tensors, self._model.config
+        if "model.embed_tokens.weight" not in tensors:
+            raise NotKnownError("its tensors have other names")
+        if config.tied_embeddings and "lm_head.weight" in tensors:
+            raise NotKnownError("its files have a head beside the tied embedding")
+        wanted = self._shapes()
+        lost = sorted(name for name, shape in wanted.items() if name not in tensors or tensors[name].shape != shape)
+        if lost:
+            raise UsageError(
+                f"{model} cannot be loaded as a model: {len(lost)} tensors are missing or have the wrong shape, "
+                f"{lost[0]} among them",
+                hint="the download may be incomplete, or config.json is another model's",
+            )
+        if kinds := {tensors[name].dtype for name in wanted} - _FLOATS:
+            raise NotKnownError(f"its tensors are stored as {', '.join(sorted(kinds))}")
+
+    def matrices(self) -> Iterator[npt.NDArray[Any]]:
+        """Yield the matrices of the layers, one at a time."""
+        for name, shape in self._shapes().items():
+            if name.startswith("model.layers.") and len(shape) == 2:
+                yield self._read(name)
+
+    def pack(self, form: Format) -> tuple[DecoderConfig, dict[str, npt.NDArray[Any]]]:
+        """Return configuration and packed tensors, with the names of `from_transformers.extract`."""
+        config = replace(self._model.config, weight_format=form)
+        tensors = {"norm": as_floats(self._read("model.norm.weight"))}
+        ends = {"head": "model.embed_tokens.weight"} if config.tied_embeddings else {
+            "head": "lm_head.weight", "embedding": "model.embed_tokens.weight"
+        }  # fmt: skip
+        with ThreadPoolExecutor(default_threads(), "aici-pack") as threads:  # numpy releases the GIL
+            for packed in threads.map(lambda i: self._layer(i, form), range(config.part.num_layers)):
+                tensors |= packed
+        for place, name in ends.items():
+            tensors |= _named(place, pack(self._read(name), config.embedding_format))
+        return config, tensors
+
+    def _layer(self, number: int, form: Format) -> dict[str, npt.NDArray[Any]]:
+        model, prefix = self._model, f"model.layers.{number}."
+
+        def read(name: str) -> npt.NDArray[Any]:
+            return self._read(prefix + name)
+
+        def joined(names: list[str]) -> npt.NDArray[Any]:
+            return np.concatenate([read(name) for name in names])
+
+        queries = [f"self_attn.{kind}_proj" for kind in "qkv"]
+        gate_up = ["mlp.gate_proj", "mlp.up_proj"]
+        found = {
+            "inv_freqs": model.inv_freqs,
+            "before_attention": as_floats(read("input_layernorm.weight")),
+            "before_mlp": as_floats(read("post_attention_layernorm.weight")),
+        }
+        if model.qk_norms:
+            found |= {f"{kind}_norm": as_floats(read(f"self_attn.{kind[0]}_norm.weight")) for kind in ("query", "key")}
+
+        def matrix(place: str, names: list[str], has_bias: bool, paired: bool = False) -> None:
+            weight = joined([f"{name}.weight" for name in names])
+            bias = joined([f"{name}.bias" for name in names]) if has_bias else None
+            if paired:
+                weight, bias = _paired(weight), None if bias is None else _paired(bias)
+            found.update(_named(place, pack(weight, form, bias)))
+
+        matrix("qkv", queries, model.qkv_bias)
+        matrix("out", ["self_attn.o_proj"], model.out_bias)
+        matrix("gate_up", gate_up, model.mlp_bias, paired=True)
+        matrix("down", ["mlp.down_proj"], model.mlp_bias)
+        return {f"layers.{number}.{name}": array for name, array in found.items()}
+
+    def _read(self, name: str) -> npt.NDArray[Any]:
+        array = self._source.read(name)
+        return as_bf16(array) if self._rounds else array
+
+    def _shapes(self) -> dict[str, tuple[int, ...]]:
+        """Return the names and shapes of all tensors that the decoder needs."""
+        model, config = self._model, self._model.config
+        hidden, inner = config.hidden_size, config.intermediate_size
+        queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
+        shapes: dict[str, tuple[int, ...]] = {
+            "model.embed_tokens.weight": (config.vocab_size, hidden),
+            "model.norm.weight": (hidden,),
+        }
+        if not config.tied_embeddings:
+            shapes["lm_head.weight"] = (config.vocab_size, hidden)
+        linear = {
+            "self_attn.q_proj": (queries, hidden, model.qkv_bias),
+            "self_attn.k_proj": (keys, hidden, model.qkv_bias),
+            "self_attn.v_proj": (keys, hidden, model.qkv_bias),
+            "self_attn.o_proj": (hidden, queries, model.out_bias),
+            "mlp.gate_proj": (inner, hidden, model.mlp_bias),
+            "mlp.up_proj": (inner, hidden, model.mlp_bias),
+            "mlp.down_proj": (hidden, inner, model.mlp_bias),
+        }
+        norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
+        if model.qk_norms:
+            norms |= {"self_attn.q_norm": config.head_dim, "self_attn.k_norm": config.head_dim}
+        for i in range(config.part.num_layers):
+            prefix = f"model.layers.{i}."
+            for name, (rows, columns, has_bias) in linear.items():
+                shapes[f"{prefix}{name}.weight"] = (rows, columns)
+                if has_bias:
+                    shapes[f"{prefix}{name}.bias"] = (rows,)
+            shapes |= {f"{prefix}{name}.weight": (size,) for name, size in norms.items()}
+        return shapes
+
+
+def _named(name: str, parts: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+    return {f"{name}.{kind}": part for kind, part in parts.items()}
+
+
+def _paired(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Interleave the rows: from all of gate, all of up, to 16 of gate, 16 of up, 16 of gate, and so on."""
+    pairs = rows.reshape(2, -1, LANES, *rows.shape[1:])
+    return np.ascontiguousarray(np.swapaxes(pairs, 0, 1)).reshape(rows.shape)
