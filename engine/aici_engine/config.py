@@ -21,7 +21,7 @@ DEVICE_HELP: Final = "The computing device: cpu, cuda (the first visible GPU), o
 DEFAULT_DTYPE: Final[Dtype] = "auto"
 MAX_PRIORITY = 1 << 31
 BACKGROUND_PRIORITY: Final = 1 << 20
-"""The priority of work without hurry, such as the lines of batches."""
+"""A request with this priority or a later one is in the background: computed only if nothing else has work."""
 
 
 _OF_STAGES: Final = ("depth", "driver_bytes", "token_file")

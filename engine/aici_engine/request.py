@@ -54,7 +54,8 @@ class Request:
     `pooling`: the request wants an embedding of the prompt, and no output: the event before the FinishEvent is an
     EmbeddingEvent. The sampling parameters have no effect then.
 
-    `priority`: lower is sooner. One step of priority is worth a minute of waiting.
+    `priority`: lower is sooner. One step of priority is worth a minute of waiting. From `BACKGROUND_PRIORITY` on, the
+    request is computed only if nothing else has work.
 
     `cache_salt`: requests share computed tokens only with requests of the same salt. The time to an answer and the
     usage reveal shared beginnings, so requests of different users need different salts to hide their prompts.

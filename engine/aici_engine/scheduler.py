@@ -51,8 +51,8 @@ from aici_engine.sequences.sequence import Sequence
 Groups = AbstractSet[SequenceGroup]
 _NOBODY: Groups = frozenset()
 _LEAST_CHUNK = 128
-"""Tokens of prompts that a step of several in flight may compute in any case. Fewer tokens a step read the weights too
-often."""
+"""Tokens of prompts that a step of several in flight, or in the background, may compute in any case. Fewer tokens a
+step read the weights too often."""
 _CHUNKS_PER_STEP = 4
 """If several steps are in flight, prompts are cut into this many chunks for each of them."""
 _AGE = attrgetter("order")
@@ -243,6 +243,9 @@ class Scheduler:
         num_decodes = len(shares) or sum(not seq.suspended for seq in self.running if seq.group in held)
         if (most := self._prefill_budget.max_prompt_tokens(num_decodes)) is not None:
             budget = min(budget, most)
+        if late and late[0].clock.is_background:
+            # A request that arrives now waits for the end of this step.
+            budget = min(budget, _LEAST_CHUNK)
         if self._depth > 1:
             # A prompt computed in one step would keep one stage busy at a time.
             num_pending = sum(seq.num_pending for seq in late)

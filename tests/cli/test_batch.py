@@ -5,7 +5,12 @@ import re
 import signal
 from collections.abc import Awaitable, Callable, Iterable
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from aici_base.errors import NotFoundError, UsageError
+from aici_cli.batch import batch
 from aici_engine.server.link import wire
 from tests.support.batch_lines import chat_line, jsonl, results
 from tests.support.cli import AICI, aici
@@ -14,7 +19,7 @@ from tests.support.fake_service import vocabulary
 from tests.support.http import listening
 from tests.support.openai_api import Api
 
-_PATIENCE_S = 60.0
+_PATIENCE_S = 240.0
 
 
 def _over(api: Api, test: Callable[[list[str]], Awaitable[None]]) -> None:
@@ -137,21 +142,33 @@ def test_a_key_that_is_not_known_ends_the_run(tmp_path: Path) -> None:
     _over(api, test)
 
 
+def _batch(given: Path, out: Path, **flags: Any) -> None:
+    batch(given, output=out, **{"alias": None, "model": None, "server": "http://127.0.0.1:9", **flags})
+
+
 def test_wrong_uses(tmp_path: Path) -> None:
     given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     given.write_bytes(jsonl(chat_line("a")))
-    nowhere = ["--server", "http://127.0.0.1:9"]
-    for args, code, error in (
-        ([str(given), "-o", str(out), *nowhere], 3, "cannot be reached"),
-        ([str(given), "-o", str(given), *nowhere], 2, "is the file of the requests"),
-        ([str(given), "-o", str(out), "--model", "m", *nowhere], 2, "--model is not for --server"),
-        ([str(given), "-o", str(out), "--threads", "1", *nowhere], 2, "--threads is not for --server"),
-        ([str(tmp_path / "none"), "-o", str(out), *nowhere], 2, "cannot be read"),
-        ([str(given)], 2, "'--output'"),
-    ):
-        done = aici("batch", *args)
-        assert (done.returncode, error in done.stderr) == (code, True), done.stderr
-    given.write_bytes(jsonl(chat_line("b")))
-    out.write_bytes(b'{"id":"batch_req_1","custom_id":"a","response":null,"error":{"code":"x","message":""}}\n')
-    done = aici("batch", str(given), "-o", str(out), *nowhere)
-    assert (done.returncode, "has results of other requests, such as 'a'" in done.stderr) == (2, True), done.stderr
+    with pytest.raises(UsageError, match="is the file of the requests"):
+        _batch(given, given)
+    with pytest.raises(UsageError, match="--model is not for --server"):
+        _batch(given, out, model="m")
+    with pytest.raises(UsageError, match="--threads is not for --server"):
+        _batch(given, out, threads=1)
+    with pytest.raises(NotFoundError, match="cannot be read"):
+        _batch(tmp_path / "none", out)
+    assert not out.exists()
+    other = b'{"id":"batch_req_1","custom_id":"b","response":null,"error":{"code":"x","message":""}}\n'
+    out.write_bytes(other)
+    with pytest.raises(UsageError, match="has results of other requests, such as 'b'"):
+        _batch(given, out)
+    assert out.read_bytes() == other
+
+
+def test_no_server(tmp_path: Path) -> None:
+    given, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    given.write_bytes(jsonl(chat_line("a")))
+    done = aici("batch", str(given), "-o", str(out), "--server", "http://127.0.0.1:9")
+    assert done.returncode == 3
+    assert "cannot be reached" in done.stderr
+    assert "0 of 1 requests have results" in done.stderr

@@ -545,3 +545,12 @@ def test_the_background_delays_nobody(
 ) -> None:
     """Requests end in the same steps as without sequences in the background, also if pages are few; all end."""
     assert _steps_of(requests, others, num_pages) == _steps_of(requests, [], num_pages)
+
+
+def test_a_step_in_the_background_is_short() -> None:
+    for priority, most in ((0, 1000), (BACKGROUND_PRIORITY, 128)):
+        scheduler, _ = make(1000, 8, 1000)
+        for seq_id in range(1, 5):
+            scheduler.add(sequence(seq_id, 400, 500, priority=priority))
+        scheduler.admit()
+        assert sum(chunk.num_tokens for chunk in scheduler.decide().chunks) == most

@@ -14,7 +14,7 @@ import orjson
 
 from aici_base.errors import UsageError
 
-ENDPOINTS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses")
+ENDPOINTS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
 MAX_LINE_BYTES: Final = 32 << 20
 MAX_ID_CHARS: Final = 512
 RESULT_HEAD: Final = b'{"id":"batch_req_'

@@ -118,7 +118,7 @@ class Service:
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
             pooling=generation.pooling,
-            priority=BACKGROUND_PRIORITY if principal.is_background else generation.priority,
+            priority=_in_background(generation.priority) if principal.is_background else generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
@@ -134,3 +134,8 @@ class Service:
         async with contextlib.AsyncExitStack() as stack:
             stack.enter_context(self.admission.admit(principal, len(generations)))
             yield [await stack.enter_async_context(self.start(principal, each)) for each in generations]
+
+
+def _in_background(priority: int) -> int:
+    """Return the priority of a line of a batch. Lines keep their order among themselves."""
+    return 2 * BACKGROUND_PRIORITY + max(-BACKGROUND_PRIORITY, min(priority, BACKGROUND_PRIORITY))

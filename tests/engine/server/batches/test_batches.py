@@ -117,7 +117,7 @@ def test_lines_run_in_the_background_and_take_no_place_in_the_queue() -> None:
             batch_id = await begin(client, *lines)
             while len(site.engine.submitted) < site.service.info.max_num_seqs:
                 await asyncio.sleep(0.01)
-            assert {each.priority for each in site.engine.submitted} == {BACKGROUND_PRIORITY}
+            assert min(each.priority for each in site.engine.submitted) >= BACKGROUND_PRIORITY
             with site.service.admission.admit(Principal(), site.service.admission.capacity):
                 pass
             await client.batches.cancel(batch_id)
