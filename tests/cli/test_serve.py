@@ -36,6 +36,19 @@ def test_flags_of_a_divided_model_are_checked_before_a_model_is_looked_for(flags
     assert f"error: {said}" in done.stderr
 
 
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--tool-syntax", "hermess"], "the tool syntax hermess is not known"),
+        (["--reasoning-parser", "thoughts"], "the reasoning parser thoughts is not known"),
+    ],
+)
+def test_forms_of_chats_are_checked_before_a_model_is_looked_for(flags: list[str], said: str) -> None:
+    done = aici("serve", "--model", "./nowhere", *flags)
+    assert done.returncode == 2
+    assert f"error: {said}" in done.stderr
+
+
 def test_keys_and_port_are_checked_before_ray_starts(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()

@@ -38,7 +38,7 @@ from aici_engine.chat.turn import (
     TurnUsage,
     callable_tools,
 )
-from aici_engine.sampling_params import SamplingParams
+from aici_engine.sampling_params import MAX_BAD_RUNS, SamplingParams
 
 C = TypeVar("C")
 _MAX_CALLS = 16
@@ -175,7 +175,8 @@ class _Turn(Generic[C]):
         thinking = self._request.thinking
         assert thinking is not None
         tag = self._model.encode(thinking.tags.begin)
-        self._sampling = replace(self._sampling, bad_tokens=(*self._sampling.bad_tokens, tuple(tag)))
+        if len(self._sampling.bad_tokens) < MAX_BAD_RUNS:
+            self._sampling = replace(self._sampling, bad_tokens=(*self._sampling.bad_tokens, tuple(tag)))
         room = self._model.max_len - len(self._prompt)
         if self._request.sampling.max_tokens is not None:
             room = min(room, self._request.sampling.max_tokens)
