@@ -1,5 +1,7 @@
 """The tree of commands. Command modules import heavy packages only inside functions, so that `--help` is fast."""
 
+import os
+import sys
 from typing import Annotated, Any
 
 import typer
@@ -91,4 +93,15 @@ def command_tree() -> Any:
         for parameter in command.params:
             if parameter.param_type_name == "option" and parameter.envvar is None:
                 parameter.show_envvar = False
+        if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+            _show_by_rich(command)
     return root
+
+
+def _show_by_rich(command: Any) -> None:
+    """Let rich print the help of a command. Brackets in help are no markup."""
+    command.rich_markup_mode = "rich"
+    command.help = command.help and command.help.replace("[", "\\[")
+    for parameter in command.params:
+        if getattr(parameter, "help", None):
+            parameter.help = parameter.help.replace("[", "\\[")

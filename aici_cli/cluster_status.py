@@ -5,6 +5,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from aici_cli.output import print_json
+from aici_cli.tables import table_text
 
 if TYPE_CHECKING:
     from aici.remote.connection import Server
@@ -37,11 +38,8 @@ def lines(document: Mapping[str, Any], tokens_per_s: float | None = None) -> Ite
         )
         return
     yield summary(pipeline, tokens_per_s)
-    table = [_COLUMNS, *rows(pipeline)]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
     yield ""
-    for row in table:
-        yield "  ".join(f"{text:<{width}}" for text, width in zip(row, widths, strict=True)).rstrip()
+    yield from table_text(_COLUMNS, rows(pipeline), num_left=len(_COLUMNS)).splitlines()
     yield from node_lines(pipeline)
 
 

@@ -8,7 +8,6 @@ import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -115,6 +114,8 @@ def _toolchain() -> Finding:
 
 
 def _installed(name: str, packages: list[str], otherwise: Verdict, hint: str) -> Finding:
+    from importlib.metadata import PackageNotFoundError, version
+
     found, missing = [], []
     for package in packages:
         try:

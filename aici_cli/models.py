@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_rows
 
 app = typer.Typer(help="Fetch, list and find models.", no_args_is_help=True, rich_markup_mode=None)
 
@@ -38,8 +39,7 @@ def list_(json: Json = False) -> None:
         return
     if not found:
         say("no models yet: `aici models pull` fetches the default model")
-    for path in found:
-        print(f"{path.name}  {size_bytes(path) / 1e6:.0f} MB  {path}")
+    print_rows((path.name, f"{size_bytes(path) / 1e6:.0f} MB", path) for path in found)
 
 
 @app.command()

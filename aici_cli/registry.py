@@ -10,6 +10,7 @@ import typer
 from aici_base.errors import UsageError
 from aici_cli.files import read_wasm
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_rows
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,8 +99,7 @@ def list_modules(server: Server = None, json: Json = False) -> None:
     if json:
         print_json([asdict(module) for module in modules])
         return
-    for module in modules:
-        print(_module_line(module))
+    print_rows(map(_module_cells, modules))
 
 
 def set_tags(
@@ -175,15 +175,16 @@ def _show(tags: "Sequence[TagInfo]", *, json: bool) -> None:
     if json:
         print_json([asdict(tag) for tag in tags])
         return
-    for tag in tags:
-        size = f"{tag.wasm_size:>10,} bytes"
-        print(f"{tag.tag:<24} {tag.module_id[:8]}  {size}  {_date(tag.updated_at)} by {tag.updated_by}")
+    print_rows(
+        (tag.tag, tag.module_id[:8], f"{tag.wasm_size:,} bytes", f"{_date(tag.updated_at)} by {tag.updated_by}")
+        for tag in tags
+    )
 
 
-def _module_line(module: "Module") -> str:
+def _module_cells(module: "Module") -> list[str]:
     code = "-" if module.compiled_size is None else f"{module.compiled_size:,}"
     made = f"{_date(module.created)} by {module.created_by or '?'}"
-    return f"{module.module_id}  {module.wasm_size:>10,}  {code:>11}  {made:<28}  {' '.join(module.tags)}".rstrip()
+    return [module.module_id, f"{module.wasm_size:,}", code, made, " ".join(module.tags)]
 
 
 def _date(unix_s: int | None) -> str:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, get_type_hints
 import typer
 
 from aici_cli.flag_groups import Command, with_flags
-from aici_controllers.constraints import SPACED
 from aici_controllers.schema_check import SchemaKeywords, SchemaOptions
 
 _HELP = {
@@ -33,6 +32,8 @@ def with_schema_flags(command: Command) -> Command:
 
 def options_of(given: SchemaKeywords) -> SchemaOptions:
     """Return the options of the flags that the user gave."""
+    from aici_controllers.constraints import SPACED
+
     return replace(SPACED, **given)
 
 

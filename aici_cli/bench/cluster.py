@@ -22,6 +22,7 @@ from aici_cli.bench.cluster_machines import BenchMachine, BenchNetwork
 from aici_cli.bench.plot import check_plot, plot_cluster
 from aici_cli.bench.serve import percentile
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 from aici_engine.config import DTYPE_HELP
 
 _KINDS: Final = ("plain", "regex")
@@ -317,33 +318,38 @@ def _recover(event: str, pipeline: _MeasuredProcess, order: Mapping[str, Any]) -
 def _print_tables(rows: Sequence[Mapping[str, Any]]) -> None:
     speeds = [row for row in rows if row["measure"] == "speed"]
     print(f"machines: {speeds[0]['network']}; times in ms")
-    print("machines  batch  kind    tokens/s  first p50  inter p50  inter p95    hop  share")
-    for row in speeds:
-        hop = "" if row["hop_ms"] is None else f"{row['hop_ms']:.2f}"
-        share = "" if row["hop_share"] is None else f"{100 * row['hop_share']:.0f} %"
-        print(
-            f"{row['machines']:>8}  {row['batch']:>5}  {row['kind']:<6}  {row['tokens_per_s']:>8.1f}"
-            f"  {row['first_token_p50_ms']:>9.1f}  {row['inter_token_p50_ms']:>9.2f}  {row['inter_token_p95_ms']:>9.2f}"
-            f"  {hop:>5}  {share:>5}"
-        )
+    print_table(
+        ("kind", "machines", "batch", "tokens/s", "first p50", "inter p50", "inter p95", "hop", "share"),
+        (
+            (
+                row["kind"],
+                row["machines"],
+                row["batch"],
+                f"{row['tokens_per_s']:.1f}",
+                f"{row['first_token_p50_ms']:.1f}",
+                f"{row['inter_token_p50_ms']:.2f}",
+                f"{row['inter_token_p95_ms']:.2f}",
+                "" if row["hop_ms"] is None else f"{row['hop_ms']:.2f}",
+                "" if row["hop_share"] is None else f"{100 * row['hop_share']:.0f} %",
+            )
+            for row in speeds
+        ),
+    )
     links = [row for row in rows if row["measure"] == "link"]
     if links:
         print("\na link between two machines, encrypted: round trips in µs, a stream in one direction in MB/s")
-        print("   bytes     p50     p99    MB/s")
-    for row in links:
-        print(
-            f"{row['bytes']:>8}  {row['round_trip_p50_us']:>6.0f}  {row['round_trip_p99_us']:>6.0f}"
-            f"  {row['megabytes_per_s']:>6.1f}"
+        names = ("round_trip_p50_us", "round_trip_p99_us", "megabytes_per_s")
+        print_table(
+            ("bytes", "p50", "p99", "MB/s"), ([row["bytes"], *(f"{row[name]:.1f}" for name in names)] for row in links)
         )
     recoveries = [row for row in rows if row["measure"] == "recovery"]
     if recoveries:
         print(f"\nrecovery of {_RECOVERY_BATCH} requests; times from the failure on")
-        print("machines  event          noticed  next token  same text")
-    for row in recoveries:
-        if row["error"]:
-            print(f"{row['machines']:>8}  {row['event']:<13}  {row['error']}")
-            continue
-        print(
-            f"{row['machines']:>8}  {row['event']:<13}  {row['noticed_ms']:>7.0f}  {row['next_token_ms']:>10.0f}"
-            f"  {'yes' if row['same_text'] else 'NO':>9}"
-        )
+        print_table(("event", "machines", "noticed", "next token", "same text"), map(_recovery_cells, recoveries))
+
+
+def _recovery_cells(row: Mapping[str, Any]) -> list[object]:
+    if row["error"]:
+        return [f"{row['event']}: {row['error']}", row["machines"]]
+    same = "yes" if row["same_text"] else "NO"
+    return [row["event"], row["machines"], f"{row['noticed_ms']:.0f}", f"{row['next_token_ms']:.0f}", same]

@@ -10,6 +10,7 @@ import typer
 from aici_base.errors import AiciError
 from aici_cli.bench.plot import check_plot, plot_constraint
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -88,12 +89,23 @@ def _other(char: str) -> str:
 
 
 def _print_table(rows: "Sequence[Mapping[str, Any]]") -> None:
-    print("batch  mask    plain ms/token  constrained ms/token  ratio of medians  median of ratios  same tokens")
-    for row in rows:
-        print(
-            f"{row['batch']:>5}  {row['mask']:<6}  {row['plain_ms']:>14.2f}  {row['constrained_ms']:>20.2f}"
-            f"  {row['ratio_of_medians']:>16.3f}  {row['median_of_ratios']:>16.3f}  {row['same_tokens']!s:>11}"
-        )
+    names = ("plain_ms", "constrained_ms", "ratio_of_medians", "median_of_ratios")
+    print_table(
+        (
+            "batch",
+            "mask",
+            "plain ms/token",
+            "constrained ms/token",
+            "ratio of medians",
+            "median of ratios",
+            "same tokens",
+        ),
+        (
+            [row["batch"], row["mask"], *(f"{row[name]:.3f}" for name in names), "yes" if row["same_tokens"] else "NO"]
+            for row in rows
+        ),
+        num_left=2,
+    )
 
 
 def _compare(

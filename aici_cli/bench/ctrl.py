@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 
 def ctrl(
@@ -46,11 +47,30 @@ def ctrl(
     if json:
         print_json([row.document() for row in rows])
         return
-    print("guest      wasm KB  compile ms  first ms  ready ms  memory MiB  us/token  interpreted us/token  KiB/fork")
-    for row in rows:
-        own = "" if row.interpreted_us is None else f"{row.interpreted_us:.1f}"
-        print(
-            f"{row.guest:<9}  {row.wasm_bytes / 1e3:>7.0f}  {row.compile_ms:>10.0f}  {row.first_ms:>8.2f}"
-            f"  {row.ready_ms:>8.2f}  {row.memory_bytes / 2**20:>10.2f}  {row.step_us:>8.1f}  {own:>20}"
-            f"  {row.fork_bytes / 1024:>8.0f}"
-        )
+    print_table(
+        (
+            "guest",
+            "wasm KB",
+            "compile ms",
+            "first ms",
+            "ready ms",
+            "memory MiB",
+            "us/token",
+            "interpreted us/token",
+            "KiB/fork",
+        ),
+        (
+            (
+                row.guest,
+                f"{row.wasm_bytes / 1e3:.0f}",
+                f"{row.compile_ms:.0f}",
+                f"{row.first_ms:.2f}",
+                f"{row.ready_ms:.2f}",
+                f"{row.memory_bytes / 2**20:.2f}",
+                f"{row.step_us:.1f}",
+                "" if row.interpreted_us is None else f"{row.interpreted_us:.1f}",
+                f"{row.fork_bytes / 1024:.0f}",
+            )
+            for row in rows
+        ),
+    )

@@ -11,6 +11,7 @@ from aici_base.errors import NotFoundError, UnavailableError
 from aici_cli.bench.plot import check_plot, plot_masks
 from aici_cli.bench.vocabularies import open_vocabularies
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from aici_controllers.mask_bench.measure import Row
 
 _BASELINE = "llguidance"
+_COLUMNS = (
+    "case", "engine", "tokens", "first", "ready", "1st mask", "p50", "p99", "slowest", "consume", "memory", "× ready",
+    "× p50", "× p99",
+)  # fmt: skip
 
 
 def masks(
@@ -111,33 +116,26 @@ def _print_table(rows: "Sequence[Row]", once: "Mapping[str, Sequence[str]]") -> 
     baseline = {(row.tokenizer, row.case): row for row in rows if row.engine == _BASELINE and row.masks_us}
     for tokenizer, preparations in once.items():
         print(f"{tokenizer}: first and ready in ms, masks in µs; × = ready, p50 and p99 as multiples of {_BASELINE}'s")
-        print(
-            f"{'case':<12} {'engine':<14} {'tokens':>6} {'first':>8} {'ready':>8} {'1st mask':>9} {'p50':>8} {'p99':>8}"
-            f" {'slowest':>8} {'consume':>8} {'memory':>9} {'× ready':>8} {'× p50':>7} {'× p99':>7}"
-        )
-        for row in rows:
-            if row.tokenizer == tokenizer:
-                print(_line(row, baseline.get((row.tokenizer, row.case))))
+        shown = (_cells(row, baseline.get((row.tokenizer, row.case))) for row in rows if row.tokenizer == tokenizer)
+        print_table(_COLUMNS, shown, num_left=2)
         print(f"prepared once per process: {', '.join(preparations)}\n")
     print("† rejects the conforming text (times cover the accepted part)   ‡ accepts a counter-example")
 
 
-def _line(row: "Row", baseline: "Row | None") -> str:
-    head = f"{row.case:<12} {row.engine:<14} {row.text_tokens:>6}"
-    if not row.masks_us:
-        return f"{head} {' '.join(row.findings.problem.split())[:100]}"
+def _cells(row: "Row", baseline: "Row | None") -> list[object]:
     marks = "†" * row.refuses + "‡" * bool(row.findings.accepted)
-    return (
-        f"{head} {row.first_us / 1000:>8.2f} {row.ready_us / 1000:>8.2f} {row.first_mask_us:>9.1f}"
-        f" {row.mask_p50_us:>8.1f} {row.mask_p99_us:>8.1f} {row.mask_max_us:>8.1f} {row.consume_us:>8.1f}"
-        f" {row.findings.memory_bytes / 1e6:>6.1f} MB {_ratios(row, baseline)} {marks}"
-    ).rstrip()
-
-
-def _ratios(row: "Row", baseline: "Row | None") -> str:
-    if baseline is None:
-        return f"{'':>8} {'':>7} {'':>7}"
-    ready, p50, p99 = (
+    head = [row.case, f"{row.engine} {marks}".rstrip(), row.text_tokens]
+    if not row.masks_us:
+        return [row.case, f"{row.engine}: {' '.join(row.findings.problem.split())[:100]}", row.text_tokens]
+    times = (row.first_mask_us, row.mask_p50_us, row.mask_p99_us, row.mask_max_us, row.consume_us)
+    ratios = () if baseline is None else (
         row.ready_us / baseline.ready_us, row.mask_p50_us / baseline.mask_p50_us, row.mask_p99_us / baseline.mask_p99_us
     )  # fmt: skip
-    return f"{ready:>8.2f} {p50:>7.2f} {p99:>7.2f}"
+    return [
+        *head,
+        f"{row.first_us / 1000:.2f}",
+        f"{row.ready_us / 1000:.2f}",
+        *(f"{time:.1f}" for time in times),
+        f"{row.findings.memory_bytes / 1e6:.1f} MB",
+        *(f"{ratio:.2f}" for ratio in ratios),
+    ]

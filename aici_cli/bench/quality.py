@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 if TYPE_CHECKING:
     from aici_base.ids import TokenId
@@ -57,12 +58,20 @@ def quality(
     if json:
         print_json(rows)
         return
-    print(f"{'dtype':<9} {'tokens':>6} {'perplexity':>10} {'×':>7} {'same':>7} {'greedy':>7}")
-    for row in rows:
-        print(
-            f"{row['dtype']:<9} {row['tokens']:>6} {row['perplexity']:>10.3f} {row['perplexity_ratio']:>7.4f}"
-            f" {row['same_likeliest']:>7.1%} {row['same_greedy']:>7.1f}"
-        )
+    print_table(
+        ("dtype", "tokens", "perplexity", "×", "same", "greedy"),
+        (
+            (
+                row["dtype"],
+                row["tokens"],
+                f"{row['perplexity']:.3f}",
+                f"{row['perplexity_ratio']:.4f}",
+                f"{row['same_likeliest']:.1%}",
+                f"{row['same_greedy']:.1f}",
+            )
+            for row in rows
+        ),
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,6 +8,7 @@ import typer
 from aici_cli.bench.plot import check_plot, plot_rt
 from aici_cli.bench.vocabularies import open_vocabularies
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -69,26 +70,28 @@ def rt(
 
 
 def _print_life(rows: "Sequence[LifeRow]") -> None:
-    print(f"{'':<34} {'count':>6} {'min':>10} {'p50':>10} {'p99':>10}")
-    for row in rows:
+    def cells(row: "LifeRow") -> list[object]:
         document = row.document()
         unit, scale = ("KiB", 1024) if row.unit == "bytes" else ("µs", 1)
-        values = " ".join(f"{document[f'p{percent}_{row.unit}'] / scale:>10.1f}" for percent in (0, 50, 99))
-        print(f"{row.what:<34} {document['count']:>6} {values} {unit}")
+        values = (f"{document[f'p{percent}_{row.unit}'] / scale:.1f}" for percent in (0, 50, 99))
+        return [row.what, document["count"], *values, unit]
+
+    print_table(("what", "count", "min", "p50", "p99", "unit"), map(cells, rows))
     print()
 
 
 def _print_steps(rows: "Sequence[StepRow]") -> None:
     print("µs; × = mid p50 as a multiple of the floor (a bare round trip over the same primitive)")
-    print(
-        f"{'tokenizer':<21} {'mask':<6} {'sequences':>9} {'gap':>5} {'set':<4} {'by':<9} {'guests':<7}"
-        f" {'mid p50':>9} {'mid p99':>9} {'step p50':>9} {'step p99':>9} {'floor':>6} {'×':>6}"
-    )
-    for row in rows:
-        gap = f"{row.gap_ms} ms" if row.gap_ms else "hot"
-        variant = row.variant
-        print(
-            f"{row.tokenizer[:21]:<21} {row.mask:<6} {row.sequences:>9} {gap:>5} {variant.proto:<4} {variant.sync:<9}"
-            f" {variant.placement:<7} {row.mid_us():>9.1f} {row.mid_us(99):>9.1f} {row.step_us():>9.1f}"
-            f" {row.step_us(99):>9.1f} {row.floor_us:>6.1f} {row.mid_us() / row.floor_us:>6.1f}"
-        )
+    columns = (
+        "tokenizer", "mask", "gap", "set", "by", "guests", "sequences", "mid p50", "mid p99", "step p50", "step p99",
+        "floor", "×",
+    )  # fmt: skip
+    print_table(columns, map(_step_cells, rows), num_left=6)
+
+
+def _step_cells(row: "StepRow") -> list[object]:
+    variant = row.variant
+    times = (row.mid_us(), row.mid_us(99), row.step_us(), row.step_us(99), row.floor_us, row.mid_us() / row.floor_us)
+    gap = f"{row.gap_ms} ms" if row.gap_ms else "hot"
+    names = (row.tokenizer[:21], row.mask, gap, variant.proto, variant.sync, variant.placement)
+    return [*names, row.sequences, *(f"{time:.1f}" for time in times)]

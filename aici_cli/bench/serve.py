@@ -12,6 +12,7 @@ import typer
 from aici_base.errors import AiciError, UnavailableError
 from aici_cli.bench.plot import check_plot, plot_serve
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 
 _PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
 _PATTERN = r"[a-zA-Z0-9 ,.]{4000}"
@@ -176,17 +177,30 @@ def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
 
 def _print_table(rows: Sequence[Mapping[str, Any]], num_tokens: int) -> None:
     print(f"answers of {num_tokens} tokens; times in ms, as the client sees them")
-    print(
-        f"{'load':<18} {'kind':<6} {'requests':>8} {'errors':>6} {'first p50':>9} {'first p99':>9} {'inter p50':>9}"
-        f" {'inter p99':>9} {'total p50':>9} {'tokens/s':>8} {'requests/s':>10}"
+    names = (
+        "first_token_p50_ms", "first_token_p99_ms", "inter_token_p50_ms", "inter_token_p99_ms", "total_p50_ms",
+        "tokens_per_s", "requests_per_s",
+    )  # fmt: skip
+    print_table(
+        (
+            "load",
+            "kind",
+            "requests",
+            "errors",
+            "first p50",
+            "first p99",
+            "inter p50",
+            "inter p99",
+            "total p50",
+            "tokens/s",
+            "requests/s",
+        ),
+        (
+            [row["load"], row["kind"], row["requests"], row["errors"], *(f"{row[name]:.2f}" for name in names)]
+            for row in rows
+        ),
+        num_left=2,
     )
-    for row in rows:
-        print(
-            f"{row['load']:<18} {row['kind']:<6} {row['requests']:>8} {row['errors']:>6}"
-            f" {row['first_token_p50_ms']:>9.1f} {row['first_token_p99_ms']:>9.1f} {row['inter_token_p50_ms']:>9.1f}"
-            f" {row['inter_token_p99_ms']:>9.1f} {row['total_p50_ms']:>9.1f} {row['tokens_per_s']:>8.1f}"
-            f" {row['requests_per_s']:>10.2f}"
-        )
     for row in rows:
         if row["errors"]:
             print(f"{row['load']}, {row['kind']}: {row['first_error']}")
