@@ -27,6 +27,7 @@ _aici() {
             "aici models pull") at="aici models pull" ;;
             "aici models list") at="aici models list" ;;
             "aici models path") at="aici models path" ;;
+            "aici models rm") at="aici models rm" ;;
             "aici config") at="aici config" ;;
             "aici config show") at="aici config show" ;;
             "aici ctrl") at="aici ctrl" ;;
@@ -92,7 +93,7 @@ _aici() {
     esac
     if [[ $cur != -* ]]; then
         case "$at" in
-            ('aici batch' | 'aici ctrl build' | 'aici ctrl init-js' | 'aici ctrl init-py' | 'aici ctrl new' | 'aici ctrl test' | 'aici ctrl upload' | 'aici run' | 'aici schema accepts' | 'aici schema check') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici batch' | 'aici ctrl build' | 'aici ctrl init-js' | 'aici ctrl init-py' | 'aici ctrl new' | 'aici ctrl test' | 'aici ctrl upload' | 'aici models rm' | 'aici run' | 'aici schema accepts' | 'aici schema check') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici cluster plan' | 'aici models path' | 'aici models pull') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici ctrl pull' | 'aici ctrl rm') COMPREPLY=($(compgen -W "$(_aici_tags)" -- "$cur")); return ;;
             ('aici ctrl tag') COMPREPLY=($(compgen -W "choices declctrl grammar jsctrl json_schema pyctrl regex substring $(_aici_tags)" -- "$cur")); return ;;
@@ -272,14 +273,20 @@ _aici() {
             pull
             list
             path
+            rm
             --help" ;;
         "aici models pull") words="
             --json
             --help" ;;
         "aici models list") words="
+            --available
             --json
             --help" ;;
         "aici models path") words="
+            --json
+            --help" ;;
+        "aici models rm") words="
+            --yes
             --json
             --help" ;;
         "aici config") words="

@@ -28,6 +28,7 @@ _aici() {
             ("aici models pull") at="aici models pull" ;;
             ("aici models list") at="aici models list" ;;
             ("aici models path") at="aici models path" ;;
+            ("aici models rm") at="aici models rm" ;;
             ("aici config") at="aici config" ;;
             ("aici config show") at="aici config show" ;;
             ("aici ctrl") at="aici ctrl" ;;
@@ -92,7 +93,7 @@ _aici() {
     esac
     if [[ $PREFIX != -* ]]; then
         case "$at" in
-            ('aici batch' | 'aici ctrl build' | 'aici ctrl init-js' | 'aici ctrl init-py' | 'aici ctrl new' | 'aici ctrl test' | 'aici ctrl upload' | 'aici run' | 'aici schema accepts' | 'aici schema check') _files; return ;;
+            ('aici batch' | 'aici ctrl build' | 'aici ctrl init-js' | 'aici ctrl init-py' | 'aici ctrl new' | 'aici ctrl test' | 'aici ctrl upload' | 'aici models rm' | 'aici run' | 'aici schema accepts' | 'aici schema check') _files; return ;;
             ('aici cluster plan' | 'aici models path' | 'aici models pull') compadd -- ${(f)"$(_aici_models)"}; _files; return ;;
             ('aici ctrl pull' | 'aici ctrl rm') compadd -- ${(f)"$(_aici_tags)"}; return ;;
             ('aici ctrl tag') compadd -- choices declctrl grammar jsctrl json_schema pyctrl regex substring ${(f)"$(_aici_tags)"}; return ;;
@@ -109,7 +110,7 @@ _aici() {
             'lmtp:Talk to a model by LMTP. A line is a prompt, then parameters\: Hello there temperature=1.2'
             'rt:Run the controller runtime (engines start one), or `rt replay` a recording; `rt --help` lists the flags.'
             'doctor:Check this machine; exit with 1 if aici cannot run models.'
-            'models:Fetch, list and find models.'
+            'models:Fetch, list, find and remove models.'
             'config:Show the settings of options.'
             'ctrl:Write, build, test and store your own controllers, here or on a server.'
             'bench:Measure speed, memory and quality on this machine.'
@@ -269,17 +270,23 @@ _aici() {
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici models") next=(
-            'pull:Fetch a model and convert the model for fast loading.'
-            'list:List the models in the cache.'
+            'pull:Fetch a model and convert the model for fast loading. An interrupted download goes on where it ended.'
+            'list:List the models in the cache, or those that can be fetched by a short name.'
             'path:Print the folder of a model in the cache.'
+            'rm:Remove a model from the cache. A model in use is not removed.'
             '--help:Show this message and exit.') ;;
         ("aici models pull") next=(
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici models list") next=(
+            '--available:List the models with a short name, in the cache or not.'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici models path") next=(
+            '--json:Print JSON.'
+            '--help:Show this message and exit.') ;;
+        ("aici models rm") next=(
+            '--yes:Do not ask.'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici config") next=(

@@ -1,6 +1,7 @@
 """The engine: a model, its cache and its thread. Any thread may call the methods."""
 
 import asyncio
+import contextlib
 import gc
 import importlib
 import logging
@@ -25,6 +26,7 @@ from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
 from aici_engine.sampling_params import SamplingOptions, from_options
 from aici_engine.sequences.sequence import Sequence
+from aici_engine.store.paths import in_use
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -76,6 +78,8 @@ class Engine:
         runtime = runtime or NoRuntime()
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
         self._components = build_components(config, runtime, on_step)
+        self._use = contextlib.ExitStack()
+        self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
         self._total = 0
         self._lock = threading.Lock()
@@ -315,6 +319,7 @@ class Engine:
                 self._closed = True
                 self._loop.stop()
         self._thread.join()
+        self._use.close()
 
     def __enter__(self) -> "Engine":
         return self

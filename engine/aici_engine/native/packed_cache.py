@@ -4,6 +4,7 @@ Packing integers takes seconds; reading packed weights takes a tenth of a second
 """
 
 import contextlib
+import glob
 import hashlib
 import logging
 import os
@@ -90,6 +91,11 @@ def remove_unused(*, kept: Iterable[Path], prefix: str | None = None) -> None:
         with contextlib.suppress(OSError):
             if path not in kept and _is_waste(path, prefix):
                 path.unlink()
+
+
+def files_of(folder: Path, dtype: Dtype) -> list[Path]:
+    """Return the files of packed weights of the model in `folder`, of all its states."""
+    return sorted(_folder().glob(f"{glob.escape(_prefix(folder, dtype))}*"))
 
 
 def _is_waste(path: Path, prefix: str | None) -> bool:

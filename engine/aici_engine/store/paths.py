@@ -1,9 +1,10 @@
 """The folder of converted models, and safe ways to write to the folder."""
 
+import contextlib
+import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager
-from fcntl import LOCK_EX, flock
+from fcntl import LOCK_EX, LOCK_SH, flock
 from pathlib import Path
 
 from aici_base.cache_files import default_cache_dir, sync
@@ -24,7 +25,7 @@ def size_bytes(path: Path) -> int:
     return sum(file.stat().st_size for file in path.rglob("*") if file.is_file())
 
 
-@contextmanager
+@contextlib.contextmanager
 def exclusive(name: str) -> Iterator[None]:
     """Lock the model `name`: one process at a time fetches or converts the model, and other processes wait.
 
@@ -40,7 +41,7 @@ def exclusive(name: str) -> Iterator[None]:
         yield
 
 
-@contextmanager
+@contextlib.contextmanager
 def scratch(path: Path) -> Iterator[Path]:
     """An empty folder at `path`, deleted at the end.
 
@@ -54,7 +55,7 @@ def scratch(path: Path) -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@contextmanager
+@contextlib.contextmanager
 def atomic_folder(out: Path) -> Iterator[Path]:
     """An empty folder that replaces `out` at the end; after an exception, `out` is unchanged.
 
@@ -66,3 +67,22 @@ def atomic_folder(out: Path) -> Iterator[Path]:
             sync(path)  # the content must reach the disk before the name
         shutil.rmtree(out, ignore_errors=True)
         staging.rename(out)
+
+
+@contextlib.contextmanager
+def in_use(folder: Path) -> Iterator[None]:
+    """Keep `aici models rm` from removing the model in `folder`. The end of the process ends the use, too."""
+    with opened_folder(folder) as descriptor:
+        # A model is used by many at a time; only a removal excludes them, for a moment.
+        flock(descriptor, LOCK_SH)
+        yield
+
+
+@contextlib.contextmanager
+def opened_folder(folder: Path) -> Iterator[int]:
+    """Open a folder itself, to lock it."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

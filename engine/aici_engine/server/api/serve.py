@@ -22,6 +22,7 @@ from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
 from aici_engine.server.telemetry import tracing
+from aici_engine.store.paths import in_use
 
 _BACKLOG = 2048
 _POLL_S = 0.05
@@ -71,6 +72,8 @@ async def _serve(
     if config.api_key_file is not None:
         loop.add_signal_handler(signal.SIGHUP, keys.reload)
     async with contextlib.AsyncExitStack() as stack:
+        for model in config.models:
+            stack.enter_context(in_use(model.engine.model_dir))  # also while the model is not loaded
         models = await stack.enter_async_context(make_models(config))
         stopping = loop.create_task(stop.wait())
         loading = loop.create_task(_load(config, models))
