@@ -80,7 +80,7 @@ def serve(
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
     ] = None,
-    max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request body in MiB.")] = 32,
+    max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request body in MiB.")] = 8,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, waiting included.")] = 600.0,
     drain_timeout: Annotated[
         float, typer.Option(min=0.001, help="Seconds for running requests to end at shutdown.")

@@ -21,7 +21,7 @@ class RequestLimits:
     later the server ends everything else: requests without sequences, and clients that do not read.
     """
 
-    max_body_bytes: int = 32 << 20
+    max_body_bytes: int = 8 << 20
     body_timeout_s: float = 60.0
     request_timeout_s: float = 600.0
     grace_s: float = 5.0

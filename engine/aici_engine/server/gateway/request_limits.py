@@ -9,6 +9,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from aici_base.errors import AiciError, TimedOutError, TooLargeError, UsageError
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import WrongEncodingError
+from aici_engine.server.gateway.body_shape import check_shape
 from aici_engine.server.gateway.error_responses import refuse
 from aici_engine.server.gateway.route_policy import RoutePolicies
 
@@ -88,12 +89,13 @@ def _too_large(max_bytes: int) -> TooLargeError:
 
 
 def _check_json(scope: Scope, body: bytes | None) -> None:
-    """Raise UsageError for a body that is not strict JSON.
+    """Raise UsageError for a body that is not strict JSON, and TooLargeError for a body with too many objects.
 
     The parser of the routes also accepts NaN, lone surrogates, and numbers out of range.
     """
     if body and "json" in Headers(scope=scope).get("content-type", ""):
         try:
-            orjson.loads(body)
+            document = orjson.loads(body)
         except orjson.JSONDecodeError as error:
             raise UsageError(f"the body is not valid JSON: {error}") from error
+        check_shape(body, document)

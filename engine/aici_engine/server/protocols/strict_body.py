@@ -4,6 +4,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
+from aici_engine.server.gateway.body_shape import check_keys
+
 
 class StrictBody(BaseModel):
     """Strict: "5" is not a number. Unknown fields are refused by name. A null field counts as absent."""
@@ -14,5 +16,6 @@ class StrictBody(BaseModel):
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
         if isinstance(value, dict):
+            check_keys(value)
             return {name: field for name, field in value.items() if field is not None}
         return value

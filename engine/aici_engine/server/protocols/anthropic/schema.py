@@ -2,19 +2,25 @@
 
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from aici_engine.parameter import Api
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES, check_keys
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
-
-_MAX_MESSAGES = 100_000
 
 
 class _Body(BaseModel):
     """Strict: "5" is not a number. Unknown fields are refused by name."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _with_few_keys(cls, value: Any) -> Any:
+        if isinstance(value, dict):
+            check_keys(value)
+        return value
 
 
 def _absent(value: object, info: ValidationInfo) -> None:
@@ -204,7 +210,7 @@ class CountRequest(_Body):
     """The body of `/v1/messages/count_tokens`: the fields that make the prompt, and fields without effect."""
 
     model: str
-    messages: list[MessageParam] = Field(min_length=1, max_length=_MAX_MESSAGES)
+    messages: list[MessageParam] = Field(min_length=1, max_length=MAX_MESSAGES)
     system: Texts = []
     tools: list[ToolParam] = []
     tool_choice: Annotated[Choice | NamedChoice, Field(discriminator="type")] | None = None

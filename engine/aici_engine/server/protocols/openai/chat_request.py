@@ -10,6 +10,7 @@ from aici_base.errors import UsageError
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.errors import about
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES
 from aici_engine.server.protocols.chat.prompt import chat_format, chat_prompt
 from aici_engine.server.protocols.chat.turn import TurnRequest, constraints_of_tools
 from aici_engine.server.protocols.constraint_fields import WantedConstraint, answer_constraint
@@ -105,7 +106,7 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
     with a hint to use tools.
     """
 
-    messages: Annotated[list[ChatMessage], Field(min_length=1)]
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)]
     logprobs: bool = False
     response_format: ResponseFormat | None = None
     tools: list[ToolSpec] = Field(default_factory=list, max_length=128)

@@ -9,6 +9,7 @@ from pydantic import Field
 from aici_base.errors import UsageError
 from aici_engine.prompt_check import check_prompt_tokens
 from aici_engine.server.errors import LongPromptError, about
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
@@ -28,7 +29,7 @@ class TokenizeRequest(ConversationFields):
 
     model: str | None = None
     prompt: str | None = None
-    messages: Annotated[list[ChatMessage], Field(min_length=1)] | None = None
+    messages: Annotated[list[ChatMessage], Field(min_length=1, max_length=MAX_MESSAGES)] | None = None
     tools: list[ToolSpec] = Field(default_factory=list)
     add_special_tokens: bool | None = None
     return_token_strs: bool = False

@@ -5,6 +5,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES
 from aici_engine.server.protocols.responses.fields import only
 from aici_engine.server.protocols.strict_body import StrictBody
 
@@ -232,5 +233,9 @@ _InputItem = Annotated[
     MessageItem | FunctionCallItem | CustomCallItem | CallOutputItem | ReasoningItem | ItemReference,
     Field(discriminator="type"),
 ]
-Input = Annotated[list[_InputItem], BeforeValidator(_typed, json_schema_input_type=str | list[_InputItem])]
+Input = Annotated[
+    list[_InputItem],
+    Field(max_length=MAX_MESSAGES),
+    BeforeValidator(_typed, json_schema_input_type=str | list[_InputItem]),
+]
 """The field `input` of a request."""

@@ -1,13 +1,14 @@
 """The request of `POST /v1/run`, and the sequence to generate for it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from aici_base.errors import UsageError
 from aici_engine.chat.messages import plain_messages
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
@@ -36,7 +37,7 @@ class RunRequest(BaseModel):
     controller: str
     controller_arg: Any
     prompt: str | None = None
-    messages: list[RunMessage] | None = None
+    messages: Annotated[list[RunMessage], Field(max_length=MAX_MESSAGES)] | None = None
     model: str | None = None
     return_tokens: bool = False
     schema_options: SchemaFields | None = None
