@@ -12,7 +12,7 @@ import typer
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
-from aici_cli.served_models import ALIAS_HELP, MODEL_HELP, LoadTime, named_models
+from aici_cli.served_models import ALIAS_HELP, LORA_HELP, MODEL_HELP, LoadTime, adapters, named_models
 from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import (
     CUTS_HELP,
@@ -45,6 +45,7 @@ def serve(
         str | None, typer.Option(help="The only model's name for clients (default: the folder's name).")
     ] = None,
     alias: Annotated[list[str] | None, typer.Option(metavar="ALIAS[=NAME]", help=ALIAS_HELP)] = None,
+    lora: Annotated[list[str] | None, typer.Option(metavar="NAME=FOLDER", help=LORA_HELP)] = None,
     load: Annotated[
         LoadTime, typer.Option(help="When models are loaded: at the start, or on-demand: by the first request.")
     ] = "start",
@@ -201,9 +202,10 @@ def serve(
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
 
-    def engine(model_dir: Path) -> EngineConfig:
+    def engine(model_dir: Path, lora: Path | None = None) -> EngineConfig:
         return EngineConfig(
             model_dir=model_dir,
+            lora=lora,
             dtype=dtype,
             device=device,
             max_num_seqs=max_num_seqs,
@@ -229,6 +231,10 @@ def serve(
         models=tuple(
             ModelConfig(engine=engine(folder), name=each.name or folder.name, aliases=each.aliases)
             for each, folder in zip(named, folders, strict=True)
+        )
+        + tuple(
+            ModelConfig(engine=engine(folders[0], adapter), name=name_of)
+            for name_of, adapter in adapters(lora or ()).items()
         ),
         loading=ModelLoading(
             on_demand=load == "on-demand",

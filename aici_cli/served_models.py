@@ -1,4 +1,4 @@
-"""`--model`, `--name` and `--alias` of `aici serve`: which models, under which names."""
+"""`--model`, `--name`, `--alias` and `--lora` of `aici serve`: which models, under which names."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,6 +11,9 @@ MODEL_HELP: Final = (
     "A model's name, folder, .gguf file or hub repository, after the name for clients, if any; repeat for more models."
 )
 ALIAS_HELP: Final = "A further name of a model for clients (default: of the first model); repeat for more."
+LORA_HELP: Final = (
+    "A LoRA adapter's folder (peft's), served as a model: the first model with the adapter merged; repeat for more."
+)
 
 
 LoadTime: TypeAlias = Literal["start", "on-demand"]
@@ -42,6 +45,21 @@ def named_models(models: Sequence[str], *, name: str | None = None, aliases: Seq
         NamedModel(model=each.model, name=each.name, aliases=tuple(alias for alias, owner in owners if owner is each))
         for each in found
     ]
+
+
+def adapters(texts: Sequence[str]) -> dict[str, Path]:
+    """Return the folders of `--lora` by name. Raises UsageError for a folder without a LoRA adapter."""
+    from aici_engine.model.lora_settings import LoraSettings
+
+    found: dict[str, Path] = {}
+    for text in texts:
+        name, equals, folder = text.partition("=")
+        if not (name and equals and folder) or "/" in name:
+            raise UsageError(f"--lora {text}: a name or a folder is missing", hint="write --lora NAME=FOLDER")
+        if name in found:
+            raise UsageError(f"two adapters are called {name}", hint="give each adapter a name of its own")
+        found[name] = LoraSettings(Path(folder).expanduser().resolve()).folder
+    return found
 
 
 def _named(text: str) -> NamedModel:

@@ -115,6 +115,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l host -r -f -d 'The ad
 complete -c aici -n '__fish_seen_subcommand_from serve' -l port -r -f -d 'The port; 0 takes a free port and prints the number.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l name -r -f -d 'The only model’s name for clients (default: the folder’s name).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l alias -r -f -d 'A further name of a model for clients (default: of the first model); repeat for more.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l lora -r -f -d 'A LoRA adapter’s folder (peft’s), served as a model: the first model with the adapter merged; repeat for more.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l load -r -f -a 'start on-demand' -d 'When models are loaded: at the start, or on-demand: by the first request.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l unload-after -r -f -d 'Unload a model that is not used for so long.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l models-memory -r -f -d 'Memory for the weights and caches of all models, such as 12GiB: idle models are unloaded for others.'

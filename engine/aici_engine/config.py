@@ -38,6 +38,8 @@ class EngineConfig:
     >>> with Engine(config) as own_engine:
     ...     text = own_engine.generate("Hello", max_tokens=4)
 
+    `lora`: the folder of a LoRA adapter by `peft`, which is merged into the weights when the model is loaded.
+
     `page_size`, in tokens: `None` takes the size that suits the device. `num_pages`: the pages of the KV cache; `None`
     takes `memory_fraction` of the device's memory available at the start, but no more than `max_num_seqs` sequences of
     full length need. `max_num_seqs`: sequences that run at the same time. `max_batch_tokens`: tokens of one forward
@@ -69,6 +71,7 @@ class EngineConfig:
     """
 
     model_dir: Path
+    lora: Path | None = None
     dtype: Dtype = DEFAULT_DTYPE
     device: Device = "auto"
     page_size: int | None = None
@@ -153,6 +156,12 @@ class EngineConfig:
                 "the places of the stages are given more than once",
                 hint="give stages, or nodes, or the address of a cluster",
                 cli_hint="give one of --stages, --nodes and --cluster",
+            )
+        if self.lora is not None and (self.stages or self.nodes or self.ray_address is not None):
+            raise UsageError(
+                "a model with an adapter cannot be divided over stages",
+                hint="run the model in one process, or merge the adapter into its files with peft",
+                param="lora",
             )
         joins = bool(self.nodes) or self.ray_address is not None
         idle = [name for name in _OF_STAGES if getattr(self, name) is not None and not (self.stages or joins)]

@@ -17,6 +17,7 @@ from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
 from aici_engine.model.attention import AttentionKernel
 from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.model.lora import merge_lora
 from aici_engine.model_files import read_settings
 
 _ALIGNED: Final = 64
@@ -27,11 +28,17 @@ ONE_AT_A_TIME = threading.Lock()
 
 
 def load_model(
-    folder: Path, *, dtype: Dtype, device: torch.device | None = None, kernel: AttentionKernel | None = None
+    folder: Path,
+    *,
+    dtype: Dtype,
+    device: torch.device | None = None,
+    kernel: AttentionKernel | None = None,
+    lora: Path | None = None,
 ) -> HuggingFaceModel:
-    """Load the model in `folder`. `kernel`: see HuggingFaceModel.
+    """Load the model in `folder`, with the adapter in the folder `lora` merged. `kernel`: see HuggingFaceModel.
 
-    Raises UsageError if the folder holds no decoder, or a decoder that paged attention cannot serve.
+    Raises UsageError if the folder holds no decoder, or a decoder that paged attention cannot serve, and for an adapter
+    that cannot be used.
     """
     register()
     for name in ("config.json", "generation_config.json"):  # an error of transformers would not name the file
@@ -54,6 +61,8 @@ def load_model(
         except Exception as error:  # transformers raises many types for a broken folder
             raise UsageError(f"{folder} cannot be loaded as a model: {error}") from error
     check_complete(report, str(folder))
+    if lora is not None:
+        merge_lora(module, lora)
     return adopt(module.eval(), eos_tokens=eos_tokens, device=device, kernel=kernel)
 
 

@@ -39,14 +39,15 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
     """
     library = load() if compute.on_cpu else None
     pool = None if library is None else ThreadPool(library, config.num_threads or default_threads())
-    if (
-        pool is not None
-        and compute.page_size % LANES == 0
-        and (packed := packed_cache.load(config.model_dir, config.dtype))
-    ):
+    if pool is None:
+        reason = "no kernels run here"
+    elif compute.page_size % LANES:
+        reason = f"the kernels need a page_size in multiples of {LANES}"
+    elif config.lora is not None:
+        reason = "it has an adapter, which torch merges"
+    elif packed := packed_cache.load(config.model_dir, config.dtype):
         return NativeModel(packed, pool)
-    reason = "no kernels run here" if pool is None else f"the kernels need a page_size in multiples of {LANES}"
-    if pool is not None and compute.page_size % LANES == 0:
+    else:
         try:
             packed = load_folder(config.model_dir, config.dtype)
         except NotKnownError as why:

@@ -38,7 +38,9 @@ def make_torch_model(config: EngineConfig, compute: ComputeDevice, pool: ThreadP
     stored = stored_dtype(read_settings(config.model_dir / "config.json"))
     dtype = stored if config.dtype == "auto" else config.dtype
     kernel = None if pool is None else PagedKernel(pool)
-    model = load_model(config.model_dir, dtype=dtype, device=torch.device(compute.device), kernel=kernel)
+    model = load_model(
+        config.model_dir, dtype=dtype, device=torch.device(compute.device), kernel=kernel, lora=config.lora
+    )
     if not compute.on_cpu:
         return model
     if kernel is None or pool is None:
@@ -51,7 +53,8 @@ def make_torch_model(config: EngineConfig, compute: ComputeDevice, pool: ThreadP
     why = unsupported_reason(model, page_size=compute.page_size)
     if why is None:
         packed = PackedWeights.of(model, FORMATS[dtype])
-        packed_cache.save(packed, config.model_dir, config.dtype)
+        if config.lora is None:  # the cache knows a model by its folder
+            packed_cache.save(packed, config.model_dir, config.dtype)
         return NativeModel(packed, pool)
     _log.info("the native kernels run only parts of the model: %s", why)
     align(model.module)

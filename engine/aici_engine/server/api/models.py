@@ -47,7 +47,9 @@ def make_models(config: ServerConfig) -> Models:
 
         return ServedModel(
             model.name,
-            model_dir=model.engine.model_dir,
+            # The folder of the base model is a name of the base model alone.
+            model_dir=model.engine.lora or model.engine.model_dir,
+            parent=None if model.engine.lora is None else first.name,
             admission=own,
             engines=_engines(config, engine),
             service=service,

@@ -24,6 +24,7 @@ def router(models: Models) -> APIRouter:
             "max_model_len": model.max_len,
             "state": model.state,
             "aliases": list(model.aliases),
+            **({} if model.parent is None else {"parent": model.parent}),
             "type": "model",
             "display_name": model.name,
             "created_at": datetime.fromtimestamp(started, UTC).isoformat(),

@@ -46,8 +46,8 @@ class Engines(Protocol):
 
 class ServedModel:
     """`is_kept`: the model is loaded as long as the server runs. `planned_bytes`: weights and a full cache, as far as
-    the files tell; a loaded model may take less. `engines` starts the processes of the model, and
-    `service` makes the service over their client.
+    the files tell; a loaded model may take less. `engines` starts the processes of the model, and `service` makes the
+    service over their client. `parent`: of a model with an adapter, the name of the model without.
 
     `changed` is called when the model has lost its last user, and when it has failed: its owner may then unload it.
     """
@@ -61,12 +61,14 @@ class ServedModel:
         engines: Callable[[], Engines],
         service: Callable[[EngineClient], Service],
         aliases: Sequence[str] = (),
+        parent: str | None = None,
         is_kept: bool = True,
         planned_bytes: int = 0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name = name
         self.aliases = tuple(aliases)
+        self.parent = parent
         self.model_dir = model_dir
         self.is_kept = is_kept
         self.admission = admission
