@@ -13,6 +13,7 @@ _IN_PROMPT = (
     "schema, and the default model is too small to follow"
 )
 
+_REPEATS = "the default model repeats its calls until `max_tokens`, and the client refuses answers that are cut short"
 _NO_LITERAL = "outlines itself refuses `Literal` for OpenAI's protocol; `from_vllm` takes it"
 _NOT_OPENAI = "guidance itself refuses `select` and `regex` for OpenAI's protocol; `VLLMModel` takes them"
 
@@ -25,7 +26,11 @@ CLIENTS = (
         "instructor",
         ("instructor_chat.py", "instructor_responses.py"),
         Python(("instructor==1.17.0",)),
-        {"structured output: JSON": _IN_PROMPT, "structured output: MD_JSON": _IN_PROMPT},
+        {
+            "structured output: JSON": _IN_PROMPT,
+            "structured output: MD_JSON": _IN_PROMPT,
+            "parallel tools: PARALLEL_TOOLS": _REPEATS,
+        },
     ),
     Client(
         "pydantic-ai",
@@ -54,7 +59,7 @@ CLIENTS = (
     Client(
         "DSPy",
         ("dspy_chat.py",),
-        Python(("dspy==3.4.1",)),
+        Python(("dspy==3.4.1", "numpy==2.4.6")),
         {"structured output: JSONAdapter, a model that DSPy does not know": _IN_PROMPT},
     ),
     Client(

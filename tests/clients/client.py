@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.clients.environment import NodeEnvironment, PythonEnvironment
+from tests.support.model import default_model_dir
 
 PROGRAMS = Path(__file__).parent / "programs"
 TIMEOUT_S = 900
@@ -47,8 +48,10 @@ class Client:
         """Run the programs against the server at `url` and yield each check."""
         for program in self.programs:
             command = [*self.environment.command(PROGRAMS / program), url]
-            env = os.environ | QUIET | {"PYTHONPATH": str(PROGRAMS), "AICI_URL": url}
+            env = os.environ | QUIET | {"PYTHONPATH": str(PROGRAMS), "AICI_TOKENIZER": str(default_model_dir())}
             folder = self.environment.folder
+            env["HOME"] = str(folder / "home")  # what a client keeps for its user
+            (folder / "home").mkdir(exist_ok=True)
             try:
                 run = subprocess.run(command, env=env, capture_output=True, text=True, timeout=TIMEOUT_S, cwd=folder)
             except subprocess.TimeoutExpired:

@@ -1,5 +1,6 @@
 """The last results of each client, in a file beside the clients' environments."""
 
+import fcntl
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -13,7 +14,9 @@ from tests.clients.client import Check, Client
 def keep(client: Client, checks: Sequence[Check]) -> None:
     """Replace the results of a client."""
     entry = {"packages": client.environment.packages, "checks": [asdict(check) for check in checks]}
-    _file().write_text(json.dumps(_read() | {client.name: entry}, indent=1))
+    with _file().with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _file().write_text(json.dumps(_read() | {client.name: entry}, indent=1))
 
 
 def kept(clients: Iterable[Client]) -> dict[str, list[Check]]:

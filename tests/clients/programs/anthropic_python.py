@@ -136,7 +136,8 @@ def _() -> bool:
 
 @feature("tools + structured output")
 def _() -> bool:
-    answer = client.messages.parse(messages=rome, tools=tools, output_format=Weather, **{**common, "max_tokens": 300})
+    one: Any = {"type": "auto", "disable_parallel_tool_use": True}
+    answer = client.messages.parse(messages=rome, tools=tools, tool_choice=one, output_format=Weather, **common)
     return isinstance(answer.parsed_output, Weather) or answer.stop_reason == "tool_use"
 
 

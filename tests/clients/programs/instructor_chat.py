@@ -56,7 +56,7 @@ def _() -> bool:
     from collections.abc import Iterable
 
     people = client(instructor.Mode.PARALLEL_TOOLS).chat.completions.create(
-        response_model=Iterable[Person], **{**common, "tool_choice": "required", "max_tokens": 400}
+        response_model=Iterable[Person], **{**common, "tool_choice": "required", "max_tokens": 60}
     )
     return all(isinstance(person, Person) for person in people)
 

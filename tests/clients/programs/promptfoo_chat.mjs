@@ -30,7 +30,7 @@ await feature("structured output", "", async () => {
 });
 await feature("tools", "", async () => {
   const asserted = [{ type: "is-valid-openai-tools-call" }];
-  return (await ask("openai:chat:default", { tools, tool_choice: "required", max_tokens: 200 }, asserted)).success;
+  return (await ask("openai:chat:default", { tools, tool_choice: "required", passthrough: { parallel_tool_calls: false } }, asserted)).success;
 });
 await feature("constraints", "", async () =>
   ["yes", "no"].includes((await ask("openai:chat:default", { passthrough: { guided_choice: ["yes", "no"] } })).response.output));

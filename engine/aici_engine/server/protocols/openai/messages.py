@@ -56,11 +56,12 @@ class FunctionCall(StrictBody):
 
 
 class ToolCall(StrictBody):
-    """A call. `index`, which clients copy from a stream, has no effect."""
+    """A call. `index`, which clients copy from a stream, and LiteLLM's `provider_specific_fields` have no effect."""
 
     id: str
     type: Literal["function"] = "function"
     index: int | None = None
+    provider_specific_fields: Any = None
     function: FunctionCall
 
     def neutral(self, where: str) -> PastCall:
@@ -79,7 +80,8 @@ class ChatMessage(StrictBody):
     """A message. The chat template gets `name` and `reasoning_content` (or `reasoning`), and decides what to show.
 
     A `refusal` that a client sends back is a part of the assistant's text. In a tool message, the name is the call's.
-    `parsed`, which OpenAI's client for Python adds to answers, has no effect.
+    `parsed`, which OpenAI's client for Python adds to answers, and `provider_specific_fields`, which LiteLLM adds, have
+    no effect.
     """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
@@ -89,6 +91,7 @@ class ChatMessage(StrictBody):
     reasoning_content: str = ""
     reasoning: str = ""
     parsed: Any = None
+    provider_specific_fields: Any = None
     tool_calls: list[ToolCall] = Field(default_factory=list)
     tool_call_id: str | None = None
     annotations: list[Any] = Field(default_factory=list, max_length=0)

@@ -109,6 +109,17 @@ def test_openai_sends_back_the_message_of_its_stream_helper() -> None:
     assert api.engine.submitted == plain.engine.submitted
 
 
+def test_litellm_sends_back_its_own_fields() -> None:
+    """`litellm.completion` adds `provider_specific_fields` to messages and to calls."""
+    extra: Json = {"provider_specific_fields": {"refusal": None}}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+    said: Json = {"role": "assistant", "content": "Hello", "tool_calls": [call]}
+    api, plain = Api(template=TOOL_TEMPLATE), Api(template=TOOL_TEMPLATE)
+    api.answer(CHAT, {"messages": [USER, {**said, **extra, "tool_calls": [{**call, **extra}]}, USER]})
+    plain.answer(CHAT, {"messages": [USER, said, USER]})
+    assert api.engine.submitted == plain.engine.submitted
+
+
 def test_llamaindex_gives_both_names_of_the_limit() -> None:
     api = Api()
     api.answer(CHAT, {**HELLO, "max_tokens": 7, "max_completion_tokens": 7})
