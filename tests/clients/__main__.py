@@ -46,9 +46,10 @@ def main() -> int:
     for client in chosen:
         if arguments.make:
             client.environment.make()
-        elif not client.environment.is_made:
-            print(f"{client.name}: not installed: run with --make", flush=True)
-    chosen = [client for client in chosen if client.environment.is_made]
+        if not client.is_ready:
+            lacks = "run with --make" if not client.environment.is_made else f"set {client.needs} to its folder"
+            print(f"{client.name}: not there: {lacks}", flush=True)
+    chosen = [client for client in chosen if client.is_ready]
     if arguments.url:
         found = {client.name: _run(client, arguments.url) for client in chosen}
     else:

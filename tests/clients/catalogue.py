@@ -96,5 +96,6 @@ CLIENTS = (
     Client("llm", ("llm_chat.py",), Python(("llm==0.36",))),
     Client("lm-eval", ("lm_eval_scores.py",), Python(("lm-eval[api]==0.4.13",))),
     Client("promptfoo", ("promptfoo_chat.mjs", "promptfoo_responses.mjs"), Node(("promptfoo@0.123.1",))),
-    Client("LMQL", ("lmql_queries.py",), Python(("lmql==0.7.3",))),
+    Client("LMQL", ("lmql_queries.py",), Python(("lmql==0.7.3", "transformers==5.19.0"))),
+    Client("original AICI command line", ("aici_original.py",), Python(("requests==2.32.5",)), needs="AICI_ORIGINAL"),
 )

@@ -37,12 +37,18 @@ class Check:
 @dataclass(frozen=True, slots=True)
 class Client:
     """`programs`: names in the folder `programs`. `theirs`: by feature or `feature: detail`, why a check fails that
-    our server cannot mend."""
+    our server cannot mend. `needs`: an environment variable with the folder of a client that no registry has."""
 
     name: str
     programs: tuple[str, ...]
     environment: PythonEnvironment | NodeEnvironment
     theirs: Mapping[str, str] = field(default_factory=dict)
+    needs: str | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the client can run."""
+        return self.environment.is_made and (self.needs is None or self.needs in os.environ)
 
     def checks(self, url: str) -> Iterator[Check]:
         """Run the programs against the server at `url` and yield each check."""

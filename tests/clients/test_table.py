@@ -1,5 +1,8 @@
 """The table of clients: its cells, its notes, and the committed page."""
 
+import pytest
+
+from tests.clients.__main__ import PAGE
 from tests.clients.catalogue import CLIENTS
 from tests.clients.client import PROGRAMS, Check, Client
 from tests.clients.environment import PythonEnvironment
@@ -37,3 +40,12 @@ def test_programs_and_clients_fit() -> None:
     used = {program for client in CLIENTS for program in client.programs}
     there = {path.name for path in PROGRAMS.iterdir() if path.is_file()} - {"features.py", "features.mjs"}
     assert used == there
+
+
+@pytest.mark.parametrize("client", CLIENTS, ids=lambda client: client.name)
+def test_the_page_has_the_client_in_its_version(client: Client) -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert f"| {client.name} |" in text, "run: python -m tests.clients --make --write"
+    for package in client.environment.packages:
+        assert f"`{package}`" in text, "run: python -m tests.clients --make --write"
+    assert "✗" not in text.partition("## Versions")[0].partition("\n| client |")[2]

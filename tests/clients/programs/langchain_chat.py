@@ -111,7 +111,8 @@ def _() -> bool:
 
 @feature("structured output", "ToolStrategy")
 def _() -> bool:
-    agent = create_agent(chat(max_tokens=200), tools=[], response_format=ToolStrategy(Weather))
+    one = chat(max_tokens=200, extra_body={"parallel_tool_calls": False})
+    agent = create_agent(one, tools=[], response_format=ToolStrategy(Weather))
     asked = {"messages": [HumanMessage("The sky is blue.")]}
     return isinstance(agent.invoke(asked, {"recursion_limit": 12})["structured_response"], Weather)
 

@@ -1,6 +1,6 @@
 """`python -m tests.engine.server.api.many_cases [--cases 3000]`: random requests against a real `aici serve`.
 
-Half of the requests are allowed by the OpenAPI document, half are not. Of the allowed requests, two in three have few of
+Half of the requests are allowed by the OpenAPI document, half are not. Of the allowed ones, two in three have few of
 the optional fields and name no model, so that many are answered. The driver prints each failure once, with the body
 that led to it. The exit code is 1 if a request failed: a status 5xx, an answer that the document does not describe, or
 no answer.
