@@ -4,6 +4,7 @@
 ended by a signal: 130 SIGINT · 141 SIGPIPE · 143 SIGTERM
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import typer
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_cli.output import print_error
+from aici_cli.waiting import waiting
 
 EXIT_BUG = 70
 
@@ -68,16 +70,13 @@ def _run() -> int:
     debug = "--debug" in sys.argv or os.environ.get("AICI_DEBUG", "0") not in ("", "0", "false")
     try:
         _check_streams()
-        from aici_cli.app import command_tree
-        from aici_cli.settings import PREFIX, read_settings
+        with _loading():
+            from aici_cli.app import command_tree
+            from aici_cli.settings import PREFIX, read_settings
 
-        command = command_tree()
-        code = command(
-            prog_name="aici",
-            standalone_mode=False,
-            auto_envvar_prefix=PREFIX,
-            default_map=read_settings(command).values,
-        )
+            command = command_tree()
+            settings = read_settings(command)
+        code = command(prog_name="aici", standalone_mode=False, auto_envvar_prefix=PREFIX, default_map=settings.values)
         sys.stdout.flush()
     except AiciError as error:
         if debug:
@@ -114,6 +113,11 @@ def _run() -> int:
     if code == 128 + signal.SIGINT:  # typer returns 130 for KeyboardInterrupt
         _die_of(signal.SIGINT)
     return code or 0
+
+
+def _loading() -> contextlib.AbstractContextManager[None]:
+    """Say at once that a model is loaded: on a busy machine, the imports before the command take a second."""
+    return waiting("loading ...") if sys.argv[1:2] in (["run"], ["chat"]) else contextlib.nullcontext()
 
 
 def _check_streams() -> None:
