@@ -70,12 +70,18 @@ class BatchRunner:
     async def _run(self) -> None:
         while True:
             self._changed.clear()
-            if self._is_only_runner():
-                for batch in await asyncio.to_thread(self._oldest_by_owner):
-                    if batch.owner not in self._running:
-                        self._running[batch.owner] = asyncio.create_task(self._keep_running(batch))
+            try:
+                await self._begin_batches()
+            except (AiciError, OSError) as error:
+                _log.error("batches wait: %s", error)
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
+
+    async def _begin_batches(self) -> None:
+        if self._is_only_runner():
+            for batch in await asyncio.to_thread(self._oldest_by_owner):
+                if batch.owner not in self._running:
+                    self._running[batch.owner] = asyncio.create_task(self._keep_running(batch))
 
     def _is_only_runner(self) -> bool:
         if self._store.path is None or self._lock is not None:

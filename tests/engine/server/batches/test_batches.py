@@ -11,6 +11,7 @@ from typing import Any
 import openai
 import pytest
 
+from aici_base.errors import UnavailableError
 from aici_engine.config import BACKGROUND_PRIORITY
 from aici_engine.server.api.app import create_app
 from aici_engine.server.batches.runner import BatchRunner
@@ -18,7 +19,7 @@ from aici_engine.server.config import KeptFilesLimits
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.link import wire
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.batch_store import BatchStore
+from aici_engine.server.service.batch_store import BatchStore, KeptBatch
 from aici_engine.server.service.models import Models
 from tests.support.batch_lines import Json, chat_line, jsonl, results
 from tests.support.fake_engine import Script, says, silent
@@ -343,3 +344,32 @@ def test_a_batch_of_a_key_that_is_gone_ends(tmp_path: Path) -> None:
 
     run(test)
     assert not site.engine.submitted
+
+
+def test_a_store_that_fails_for_a_while_only_delays(caplog: pytest.LogCaptureFixture) -> None:
+    class Failing(BatchStore):
+        num_failures = 2
+
+        def unfinished(self) -> list[KeptBatch]:
+            self.num_failures -= 1
+            if self.num_failures >= 0:
+                raise UnavailableError("the disk is away")
+            return super().unfinished()
+
+    lines, script = numbered(2)
+    site = Site(script)
+
+    async def test() -> None:
+        with Failing() as store:
+            kept = store.add_file("localhost", filename="a", purpose="batch", content=jsonl(*lines))
+            body = {"endpoint": _CHAT, "completion_window": "24h", "metadata": None}
+            batch = store.add_batch("localhost", kept.file_id, body, output_ttl_s=None)
+            app = create_app(site.service, batches=store)
+            runner = BatchRunner(app, Models.of(site.service), store, lambda _: Principal())
+            async with asyncio.timeout(_PATIENCE_S), runner:
+                while store.batch("localhost", batch.batch_id).status != "completed":
+                    store.watch()
+                    await asyncio.sleep(0.02)
+
+    run(test)
+    assert "batches wait: the disk is away" in caplog.text
