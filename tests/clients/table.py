@@ -27,12 +27,16 @@ INTRO = """<!-- Written by `python -m tests.clients --make --write`: do not edit
 # Clients
 
 Each client below ran unmodified against `aici serve` with the default model, in an environment of its own. The
-programs are in `tests/clients/programs`, and `python -m tests.clients --make` runs all of them.
+programs are in `tests/clients/programs`. `python -m tests.clients --make --write` installs the clients, runs the
+programs and writes this page; `AICI_ORIGINAL` names a checkout of the original AICI, which no registry has.
 
 - ✓: all checks of the feature passed. A number says how many there are, if more than one.
-- a letter: a check failed, and the note below says why the server cannot mend it.
-- ✗: a check failed, and the fault is the server's or not known.
+- a letter: a check failed, and the note below says why.
+- ✗: a check failed, and the catalogue of clients knows no reason.
 - empty: the client has no such feature, or no program uses the feature.
+
+The columns `constraints` and `messages` stand for the constraint fields of this server, vLLM and SGLang, and for
+Anthropic's protocol. Where a model decides whether it calls a tool, the check is that every request was answered.
 
 """
 
