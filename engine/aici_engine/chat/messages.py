@@ -69,6 +69,7 @@ def conversation_text(
     marked = [_marked(message, plain) for message in messages]
     variables = {"add_generation_prompt": add_generation_prompt, "options": plain_messages(plain, options or {})}
     names = _names_of_calls(marked)
+    template = template.with_tools if tools else template
     known = template.tools
     if known is not None and known.syntax.name == syntax.name:
         shaped = [_known(message, names, known) for message in marked]

@@ -28,7 +28,7 @@ class ChatSettings:
 
     def syntax_of(self, template: ChatTemplate) -> ToolSyntax:
         """Return the syntax of the calls in an answer."""
-        known = template.tools
+        known = template.with_tools.tools
         if self.tool_syntax == "auto":
             return GENERIC if known is None else known.syntax
         if known is not None and known.syntax.name == self.tool_syntax:

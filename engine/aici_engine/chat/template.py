@@ -19,9 +19,14 @@ from aici_engine.model_files import read_settings, read_tokenizer
 
 
 class ChatTemplate:
-    """A chat template, the text `source`. Raises UsageError for a template with errors."""
+    """A chat template, the text `source`. Raises UsageError for a template with errors.
 
-    def __init__(self, source: str, special_tokens: Mapping[str, str], *, name: str) -> None:
+    `with_tools`: the template for conversations with tools, if the model has another template for them; else itself.
+    """
+
+    def __init__(
+        self, source: str, special_tokens: Mapping[str, str], *, name: str, tool_use: str | None = None
+    ) -> None:
         from jinja2 import TemplateError
         from jinja2.ext import loopcontrols
         from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -38,6 +43,7 @@ class ChatTemplate:
             self._template = environment.from_string(source)
         except TemplateError as error:
             raise UsageError(f"the chat template of {name} cannot be read: {error}") from error
+        self.with_tools = self if tool_use is None else ChatTemplate(tool_use, special_tokens, name=name)
 
     @cached_property
     def tools(self) -> TemplateTools | None:
@@ -52,19 +58,21 @@ class ChatTemplate:
     def of(cls, model_dir: Path) -> "ChatTemplate | None":
         """Return the template of a model's folder, or `None` without one. Raises UsageError for a bad file."""
         config = read_settings(model_dir / "tokenizer_config.json")
-        file = model_dir / "chat_template.jinja"
+        file, tool_file = model_dir / "chat_template.jinja", model_dir / "additional_chat_templates" / "tool_use.jinja"
         try:
+            tool_use = tool_file.read_text(encoding="utf-8") if tool_file.is_file() else None
             source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
             if isinstance(source, list):  # named templates
-                source = {entry["name"]: entry["template"] for entry in source}.get("default")
+                named = {entry["name"]: entry["template"] for entry in source}
+                source, tool_use = named.get("default"), tool_use or named.get("tool_use")
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"the chat template of {model_dir.name} cannot be read: {error!r}") from error
         if not source:
             return None
-        if not isinstance(source, str):
+        if not isinstance(source, str) or not isinstance(tool_use, str | None):
             raise UsageError(f"the chat template of {model_dir.name} is no text")
         tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token") and value}
-        return cls(source, tokens, name=model_dir.name)
+        return cls(source, tokens, name=model_dir.name, tool_use=tool_use)
 
     def render(
         self,

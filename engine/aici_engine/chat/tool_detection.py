@@ -46,10 +46,9 @@ def template_tools(render: TemplateRendering) -> TemplateTools | None:
     without, told = _rendered(render, [_USER], None), _rendered(render, [_USER], [_TOOL])
     if _NAME not in told:
         return None
-    hides_calls = True
+    hides_calls = _hides_calls(render, told)
     for arguments in ({_KEY: _VALUE}, f'{{"{_KEY}": "{_VALUE}"}}'):
         text = _rendered(render, _talk(arguments), [_TOOL])
-        hides_calls = hides_calls and bool(text) and _VALUE not in text
         for syntax in SYNTAXES.values():
             if (opening := _opening(syntax, text)) is not None:
                 return TemplateTools(replace(syntax, opening=opening), isinstance(arguments, str))
@@ -59,6 +58,12 @@ def template_tools(render: TemplateRendering) -> TemplateTools | None:
         if syntax.lesson is not None and syntax.lesson in told and syntax.lesson not in without:
             return TemplateTools(syntax, hides_calls=hides_calls)
     return None
+
+
+def _hides_calls(render: TemplateRendering, told: str) -> bool:
+    """Return whether a template leaves out calls: neither the name of the called tool nor an argument is shown."""
+    text = _rendered(render, _talk({_KEY: _VALUE})[:2], [_TOOL])
+    return bool(text) and _VALUE not in text and text.count(_NAME) <= told.count(_NAME)
 
 
 def _talk(arguments: Any) -> list[Mapping[str, Any]]:

@@ -1,9 +1,16 @@
 """Chat templates against transformers' own rendering."""
 
+import json
+from pathlib import Path
+
 import pytest
 
 from aici_base.errors import UsageError
+from aici_engine.chat.messages import PromptMessage, conversation_text
+from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate, chat_prompt
+from aici_engine.chat.tools import Tool
+from tests.support.chat_templates import HERMES
 from tests.support.model import default_model_dir
 
 TALK = [
@@ -53,6 +60,25 @@ def test_a_busy_template_as_transformers_renders_it() -> None:
     for tools in (None, TOOLS):
         wanted = oracle.apply_chat_template(TALK, tools=tools, add_generation_prompt=True, tokenize=False)
         assert template.render(TALK, tools=tools) == wanted
+
+
+@pytest.mark.parametrize("in_file", [False, True])
+def test_a_model_may_have_a_template_of_its_own_for_tools(tmp_path: Path, in_file: bool) -> None:
+    """As Hermes 3 has: in a list of named templates, or in a folder of further templates."""
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    templates = [{"name": "default", "template": plain}, {"name": "tool_use", "template": HERMES}]
+    config = {"chat_template": plain if in_file else templates}
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
+    if in_file:
+        folder = tmp_path / "additional_chat_templates"
+        folder.mkdir()
+        (folder / "tool_use.jinja").write_text(HERMES)
+    template = ChatTemplate.of(tmp_path)
+    assert template is not None
+    assert (template.tools, ChatSettings().syntax_of(template).name) == (None, "hermes")
+    said, syntax = [PromptMessage(role="user", content="Hi")], ChatSettings().syntax_of(template)
+    assert conversation_text(template, str, said, syntax=syntax) == "Hi"
+    assert "<tools>" in conversation_text(template, str, said, [Tool("f")], syntax=syntax)
 
 
 @pytest.mark.parametrize(
