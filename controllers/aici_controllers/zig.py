@@ -11,8 +11,6 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.metadata import PackageNotFoundError
-from importlib.metadata import version as installed_version
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +30,10 @@ FLAGS: Final = (TARGET, CXX, COMPILE, LINK, COMPACT, ZIG)
 
 
 def version() -> str:
+    # Imported here: each start of aici imports this module, and few builds a controller.
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed_version
+
     try:
         return f"ziglang-{installed_version('ziglang')}"
     except PackageNotFoundError:

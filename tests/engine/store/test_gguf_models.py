@@ -20,7 +20,6 @@ from aici_base.ids import SeqId
 from aici_engine.config import EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.load import load_model
-from aici_engine.model.quantize import dequantize, quantize_int4, quantize_int8
 from aici_engine.native import library
 from aici_engine.native.backend import make_model
 from aici_engine.native.bindings import Format
@@ -28,6 +27,7 @@ from aici_engine.native.model import NativeModel
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.gguf_config import complete_config
+from tests.engine.model.quantize_support import dequantize, quantize_int4, quantize_int8
 from tests.engine.model.test_models import NEAR, Runner, build, sequences
 from tests.engine.store.gguf_models import write_gguf
 
