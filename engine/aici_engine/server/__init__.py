@@ -7,7 +7,8 @@ A request comes in at the top and goes down; events come back up the same way.
       gateway/          every request: id and access log, route policy, API key and rate, size and time limits, errors
       batches/          files of requests, answered when there is room: a line passes the same code as a request
       protocols/        openai, anthropic, rest, lmtp: parse a request, write the response; chat: a turn with tools
-      service/          every protocol: admission, constraint checks, tokenizing; Service opens a stream of events
+      service/          every protocol: Models finds and loads a model by its name; its Service tokenizes, checks
+                        constraints, admits, and opens a stream of events
     between the processes
       link/             wire.py defines the messages; client.py is the API side, supervisor.py starts the engine process
     engine process
