@@ -74,8 +74,10 @@ class BatchRunner:
                 await self._begin_batches()
             except (AiciError, OSError) as error:
                 _log.error("batches wait: %s", error)
+            # Not `wait_for`: a cancellation that meets the event would be lost, and the server would never end.
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), _LOOK_AGAIN_S)
+                async with asyncio.timeout(_LOOK_AGAIN_S):
+                    await self._changed.wait()
 
     async def _begin_batches(self) -> None:
         if self._is_only_runner():
