@@ -290,3 +290,15 @@ def test_accepts_says_where_and_what() -> None:
 def test_accepts_refuses_a_grammar_with_errors() -> None:
     with pytest.raises(UsageError, match="line 2, column 5"):
         accepts("%%\ns : t ;", "a")
+
+
+def test_a_text_with_ever_more_readings_ends_with_an_error() -> None:
+    grammar = """
+        root ::= r1
+        r1 ::= r3 | "a" "a" | r2 root "a"
+        r2 ::= "" | r1
+        r3 ::= r2 r2 | r1 r1 | r3 root "c"
+    """
+    assert accepts(grammar, "aaaaaa", syntax="gbnf").accepted
+    with pytest.raises(UsageError, match=r"line 1, column \d+: the text so far can be read in too many ways"):
+        accepts(grammar, "aaaaaaccaaacaaaaaaaaaa", syntax="gbnf")

@@ -28,6 +28,7 @@ Lexer::Lexer(const Grammar& grammar, TerminalSets& sets) : sets_(&sets), context
   class_of_ = classes_of(grammar, order_);
   for (SymbolId id : order_) exprs_of_.push_back(terminal_expr(terminals[id], exprs_));
   hints_.resize(order_.size());
+  has_json_ = std::ranges::any_of(grammar.terminals, [](const Terminal& terminal) { return terminal.kind == Terminal::Kind::Json; });
   if (newline_ != END)
     for (char blank : {'\n', ' ', '\t', '\f'}) exprs_.bytes(regex::ByteSet::of(static_cast<uint8_t>(blank)));  // classes of their own
   classes_ = exprs_.byte_classes();
@@ -217,10 +218,29 @@ bool Lexer::wins_soon(State state, uint32_t rank) const {
          (best != here.end() && class_of_[best->rank] == class_of_[rank] && exprs_.nullable(member->rest));
 }
 
-// Otherwise search the states that still hold the terminal, the nearest first; try first the byte that succeeded last
-// time, usually the next letter of a name.
 bool Lexer::can_win(State from, uint32_t rank) {
-  if (wins_soon(from, rank) || wins_soon(next(from, hints_[rank]), rank)) return true;
+  if (wins_soon(from, rank)) return true;
+  return ambiguous_ || has_json_ ? finds_win(from, rank) : exceeds_better(from, rank);
+}
+
+// Some text of the terminal's rest is no text of a better terminal's rest.
+bool Lexer::exceeds_better(State state, uint32_t rank) {
+  std::vector<ExprId> better;
+  for (const Member& member : members(state)) {
+    if (member.rank == rank) {
+      bool exceeds = exprs_.both(member.rest, exprs_.complement(exprs_.alt(better))) != NOTHING;
+      if (exprs_.error()) error_ = exprs_.error();
+      return exceeds;
+    }
+    better.push_back(member.rest);
+  }
+  return false;
+}
+
+// Search the states that still hold the terminal, the nearest first; try first the byte that succeeded last time, usually
+// the next letter of a name.
+bool Lexer::finds_win(State from, uint32_t rank) {
+  if (wins_soon(next(from, hints_[rank]), rank)) return true;
   struct Found {
     State state;
     uint8_t first_byte;
@@ -229,7 +249,9 @@ bool Lexer::can_win(State from, uint32_t rank) {
   std::vector<Found> queue{{from, 0}};
   for (size_t at = 0; at < queue.size(); at++) {
     auto [state, first_byte] = queue[at];
+    const ExprId rest = std::ranges::find(members(state), rank, &Member::rank)->rest;
     for (uint8_t byte : class_bytes_) {
+      if (derive(rest, byte) == NOTHING) continue;
       State to = next(state, byte);
       if (to >= seen.size()) seen.resize(to + 1u);
       if (seen[to]) continue;
@@ -240,8 +262,7 @@ bool Lexer::can_win(State from, uint32_t rank) {
         hints_[rank] = first_byte;
         return true;
       }
-      for (const Member& member : members(to))
-        if (member.rank == rank && !known) queue.push_back({to, first_byte});
+      if (!known && to != DEAD) queue.push_back({to, first_byte});
     }
   }
   return false;

@@ -107,9 +107,9 @@ std::vector<ExprId> Lowering::in_any_order_after(const Object& object, const Mem
   uint32_t number = is_end ? 0 : exprs_.add_list(static_cast<EntryList&&>(list));
   std::vector<ExprId> after;
   for (uint32_t count = 0; count <= most; count++)
-    after.push_back(!is_end                                      ? exprs_.entries(number, count, members.wanted)
-                    : count >= object.min && count <= object.max ? end
-                                                                 : NOTHING);
+    after.push_back(!is_end                                                          ? exprs_.entries(number, count, members.wanted)
+                    : !members.wanted && count >= object.min && count <= object.max ? end
+                                                                                     : NOTHING);
   return after;
 }
 

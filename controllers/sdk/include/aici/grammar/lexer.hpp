@@ -103,12 +103,14 @@ class Lexer {
   bool is_column(const Member& member) const { return member.rank == order_.size(); }
   SetId find_reach(State state);
   bool can_win(State state, uint32_t rank);
+  bool exceeds_better(State state, uint32_t rank);
+  bool finds_win(State state, uint32_t rank);
   bool wins_soon(State state, uint32_t rank) const;
   std::span<const Member> members(State state) const { return {members_.data() + states_[state].first, states_[state].num}; }
   static uint32_t hash(std::span<const Member> members);
 
   TerminalSets* sets_;
-  bool contextual_, ambiguous_;
+  bool contextual_, ambiguous_, has_json_;  // has_json_: some terminal holds rules, which have no complement
   SymbolId newline_;
   std::vector<SymbolId> order_;       // the terminals, best first
   std::vector<uint32_t> class_of_;    // (ranks,) terminals of one class can all win
