@@ -72,7 +72,7 @@ class Engine:
         on_step: Callable[[], None] | None = None,
     ) -> None:
         _prepare_process()
-        # The import of torch takes a second and a half, so only a process with an engine pays.
+        # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
         from aici_engine.components import build_components
 
         runtime = runtime or NoRuntime()
@@ -412,7 +412,7 @@ def _piece(event: Event) -> str:
 def import_engine(*, freeze: bool = True) -> None:
     """Import the modules of an engine, half a second faster than the first engine would.
 
-    The imports make a million permanent objects, so the import runs without garbage collection. `freeze`: later
+    The imports make many permanent objects, so the import runs without garbage collection. `freeze`: later
     collections skip all objects of the process so far, too; only for a process of aici's own.
     """
     _prepare_process()

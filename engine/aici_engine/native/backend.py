@@ -1,15 +1,20 @@
 """Choose the implementation of a model: the C decoder if possible, else transformers on torch.
 
+The weights of the C decoder come from the cache, else straight from the files for a family of `known_model.py`, else
+from transformers.
+
 Adding a model family. Any decoder whose attention goes through transformers' AttentionInterface runs without a change
 here. To run a family on the C decoder:
 
 1. Add the prefix of the transformers class (`Llama` for `LlamaForCausalLM`) to `FAMILIES` in `supported.py`.
 2. If the modules have other names than Llama's, map them as `gpt2_names.py` does, in `from_transformers.text_decoder`.
-3. If the family computes something new, add a field to `DecoderConfig` (`from_transformers.py`), fill the field in
+3. If the family computes something new, add a field to `DecoderConfig` (`decoder_config.py`), fill the field in
    `extract`, and add the same field to `CDecoder` (`bindings.py`), to `_SAME_NAMES` (`stage.py`) and to `aici_decoder`
    (`src/decoder.c`). A new RoPE type with fixed frequencies needs only a name in `_ROPE_TYPES` (`supported.py`).
-4. If GGUF metadata needs completion, add the keys to `_KEYS` in `store/gguf_config.py`.
-5. Tests: a tiny configuration in `FAMILIES` and the name in `NATIVE` of `tests/engine/model/test_models.py` compare the
+4. If the family has the modules of Llama, an entry in `FAMILIES` of `known_model.py` lets it load without torch;
+   `KNOWN` of `tests/engine/native/test_from_folder.py` compares the two readers.
+5. If GGUF metadata needs completion, add the keys to `_KEYS` in `store/gguf_config.py`.
+6. Tests: a tiny configuration in `FAMILIES` and the name in `NATIVE` of `tests/engine/model/test_models.py` compare the
    logits with transformers. Variants (biases, windows, softcaps) go to `FAMILIES` of
    `tests/engine/native/test_native_model.py`, GGUF files to `tests/engine/store/gguf_models.py`.
 """

@@ -72,7 +72,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         )
         keeper = RuntimeKeeper(patient(wanted), config.modules)
         stack.callback(keeper.close)
-        # Import torch while the runtime starts on another core.
+        # Import the engine while the runtime starts on another core.
         import_engine()
         runtime = keeper.wait_ready()
         engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=sender.flush))
