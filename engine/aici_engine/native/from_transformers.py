@@ -20,6 +20,7 @@ from aici_engine.native import gpt2_names
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder_config import DecoderConfig
 from aici_engine.native.matrix_layout import LANES, pack
+from aici_engine.native.rope import PLAIN_TYPES, inverse_frequencies
 
 
 class Activation(NamedTuple):
@@ -214,6 +215,10 @@ def _rope(decoder: Any, layer: int) -> Rope:
     inv_freqs = tuple(getattr(rotary, f"{prefix}inv_freq").tolist())
     if not getattr(decoder.layers[layer].self_attn, "use_rope", True):
         return (0.0,) * len(inv_freqs), 1.0
+    if not prefix and getattr(rotary, "rope_type", None) in PLAIN_TYPES:
+        # As in `known_model.py`: torch's power differs in the last bit from machine to machine.
+        own = inverse_frequencies(decoder.config.rope_parameters, 2 * len(inv_freqs))
+        return tuple(own.tolist()), 1.0
     return inv_freqs, float(getattr(rotary, f"{prefix}attention_scaling"))
 
 

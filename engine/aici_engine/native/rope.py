@@ -2,10 +2,13 @@
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
+
+PLAIN_TYPES: Final = frozenset({"default", "linear", "llama3"})
+"""The types that `inverse_frequencies` knows."""
 
 
 def inverse_frequencies(rope: Mapping[str, Any], rotary_dim: int) -> npt.NDArray[np.float32]:

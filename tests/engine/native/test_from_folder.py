@@ -35,10 +35,7 @@ def check_equal(folder: Path, dtype: Dtype) -> None:
     for name, array in got.tensors.items():
         other = wanted.tensors[name]
         assert array.dtype == other.dtype, name
-        if name.endswith("inv_freqs"):
-            np.testing.assert_allclose(array, other, rtol=3e-7)
-        else:
-            np.testing.assert_array_equal(array, other, err_msg=name)
+        np.testing.assert_array_equal(array, other, err_msg=name)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8", "int4"])
