@@ -20,6 +20,7 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, ScoreEvent
 from aici_engine.request import Request
 from tests.support.model import default_model_dir
+from tests.support.processes import wait_until
 from tests.support.server import Server
 
 pytestmark = pytest.mark.e2e
@@ -265,7 +266,7 @@ def test_a_client_that_disconnects_frees_the_pages(sdk: openai.OpenAI, server: S
         for number, _ in enumerate(chunks):
             if number == 6:
                 break
-        assert server.stats()["active_requests"] == 2
+        assert wait_until(lambda: server.stats()["active_requests"] == 2, 30)
     with pytest.raises(openai.APITimeoutError):
         ask(sdk.with_options(timeout=0.5), max_tokens=1500, extra_body={"guided_regex": "(a|b)+"})
     until = time.monotonic() + 30
