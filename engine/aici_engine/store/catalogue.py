@@ -62,8 +62,8 @@ CATALOGUE: Final = (
     _hub("qwen2.5-1.5b-instruct", "Qwen/Qwen2.5-1.5B-Instruct", "Apache-2.0", 1544, 3090, 32768),
     _hub("smollm2-1.7b-instruct", "HuggingFaceTB/SmolLM2-1.7B-Instruct", "Apache-2.0", 1711, 3420, 8192),
 )
-"""The first entry is the default model. The entries of the hub name families that the engine's tests cover; their files
-were not tested, because the hub is not reachable where the tests run."""
+"""The first entry is the default model. Nothing checks the entries of the hub: the tests fetch only from package
+registries."""
 
 
 def repository_of(name: str) -> str | None:
