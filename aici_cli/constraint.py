@@ -1,7 +1,6 @@
 """The constraint that the flags of `aici run` describe, checked before anything heavy is loaded."""
 
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -50,8 +49,8 @@ class Flags:
         ),
     ] = None
     choice: Annotated[
-        Sequence[str], typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
-    ] = ()
+        list[str] | None, typer.Option(metavar="<str>", help="The whole output is this text; repeat for more choices.")
+    ] = None
     choices: Annotated[Path | None, typer.Option(help="The whole output is a line of this file.")] = None
     substring: Annotated[Path | None, typer.Option(help="The whole output is a run of words of this file.")] = None
     controller: Annotated[str | None, typer.Option(help="A controller: FILE.wasm, a name, a tag or an id.")] = None
@@ -130,9 +129,9 @@ def _built_in(flags: Flags) -> "aici.Constraint[Any]":
         text = read_text(flags.substring, "--substring", MAX_TEXT_BYTES)
         # The end of the last line is no part of the last word.
         return aici.substring(text.removesuffix("\n").removesuffix("\r"))
-    for choice in flags.choice:
+    for choice in flags.choice or ():
         check_utf8(choice, "--choice")
-    return aici.choice(*flags.choice, *_lines(flags.choices))
+    return aici.choice(*(flags.choice or ()), *_lines(flags.choices))
 
 
 def schema_text(given: str, name: str) -> str:
