@@ -7,13 +7,14 @@ which are made in a third of the time of a dataclass.
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Final, NamedTuple, TypeAlias
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
+
+if TYPE_CHECKING:  # `import aici` loads no numpy
+    import numpy as np
+    import numpy.typing as npt
 
 
 class FinishReason(StrEnum):
@@ -89,7 +90,7 @@ class ScoreEvent:
 class EmbeddingEvent:
     """The pooled final states (hidden_size,) of a request with `Request.pooling`, not normalized."""
 
-    vector: npt.NDArray[np.float32]
+    vector: "npt.NDArray[np.float32]"
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ INTRO = """<!-- Written by `python -m tests.clients --make --write`: do not edit
 
 Each client below ran unmodified against `aici serve` with the default model, in an environment of its own. The
 programs are in `tests/clients/programs`. `python -m tests.clients --make --write` installs the clients, runs the
-programs and writes this page; `AICI_ORIGINAL` names a checkout of the original AICI, which no registry has.
+programs and writes this page; `AICI_ORIGINAL` names a checkout of upstream AICI, which no registry has.
 
 - ✓: all checks of the feature passed. A number says how many there are, if more than one.
 - a letter: a check failed, and the note below says why.

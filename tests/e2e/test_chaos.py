@@ -221,7 +221,7 @@ def test_the_engine_is_killed(server: Server, undisturbed: tuple[list[str], list
         async with asyncio.timeout(60):
             while (health := await http.get("/health")).status_code == 200:
                 await asyncio.sleep(0)
-            assert health.json() == {"status": "unavailable", "model_loaded": False}
+            assert (health.json()["status"], health.json()["model_loaded"]) == ("unavailable", False)
             assert (await http.get("/ready")).status_code == 503
             assert (await http.post("/v1/run", json=plain("x"))).status_code == 503
         await healthy(http)
@@ -247,10 +247,10 @@ def test_clients_misbehave(server: Server, undisturbed: tuple[list[str], list[st
     address = ("127.0.0.1", int(server.url.rpartition(":")[2]))
 
     async def misbehave(http: httpx.AsyncClient) -> None:
-        for body in (b"{", b"[" * 100_000, b"x" * (10 << 20), b'"' + b"a" * (10 << 20) + b'"', b"\xff\x00", b"null"):
+        for body in (b"{", b"[" * 100_000, b"x" * (6 << 20), b'"' + b"a" * (6 << 20) + b'"', b"\xff\x00", b"null"):
             answer = await http.post("/v1/run", content=body)
             assert answer.status_code in (400, 422), body[:10]
-        answer = await http.post("/v1/run", content=b"x" * (33 << 20))
+        answer = await http.post("/v1/run", content=b"x" * (9 << 20))
         assert answer.status_code == 413
         for wrong in ([], [(b"authorization", b"Bearer wrong")], [(b"x-api-key", b"\x80")]):
             stranger = httpx.AsyncClient(base_url=server.url)

@@ -1,4 +1,4 @@
-"""A program that runs the original AICI command line from a checkout of the original, as its user does."""
+"""A program that runs upstream AICI's command line from a checkout of the original, as its user does."""
 
 import os
 import subprocess
