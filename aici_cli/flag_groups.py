@@ -50,7 +50,4 @@ def with_flags_of(argument: str, group: type) -> Callable[[Command], Command]:
         if hasattr(hints[field.name], "__metadata__")
     ]
 
-    def collect(values: Mapping[str, Any]) -> object:
-        return group(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
-    return with_flags(argument, flags, collect)
+    return with_flags(argument, flags, lambda values: group(**values))

@@ -15,7 +15,7 @@ from aici_engine.parameter import REQUIRED, Api, ApiField, Flag, Parameter, mark
 
 MAX_STOPS = 32
 MAX_STOP_CHARS = 8192
-"""Of all stop strings together: their automata are built in the engine's loop, in some milliseconds at this length."""
+"""Of all stop strings together: their automata are built in the engine's loop, in a millisecond at this length."""
 MAX_LOGPROBS = 100
 _OPENAI_LOGPROBS = 20
 MAX_TOKENS = 1 << 31

@@ -13,7 +13,8 @@ Owners share the places and the pages fairly (`fair_shares`): "older" and "newer
 is the age where all sequences have one owner. A waiting sequence may take the pages of a newer one of another owner.
 
 Priority changes the age: one step of priority is worth a minute of waiting. So requests of low priority are overtaken,
-but not for ever, and the order of two sequences never changes. Among the forks of a request, the earlier fork is older.
+but not for ever, and of two sequences the same one stays the older. Among the forks of a request, the earlier fork is
+older.
 
 Sequences in the background (`BACKGROUND_PRIORITY`, the lines of batches) are computed only in steps in which no other
 sequence has work, and lose their pages to a waiting sequence that is not in the background.
@@ -144,17 +145,12 @@ class Scheduler:
                 continue
             if turns[seq] == OVER:
                 return
-            need, owner = self._num_needed(seq), seq.share.owner
+            need = self._num_needed(seq)
             while need > self._cache.num_free_pages - promised:
-                victim = self._newest_suspended(held)
+                victim = self._newest_suspended(held) or self._newest_with_less_right(seq, turns, held)
                 if victim is None:
-                    later = (each for each in reversed(turns) if turns[each] > turns[seq])
-                    others = (
-                        each for each in later if each.share.owner != owner or turns[each] >= BACKGROUND > turns[seq]
-                    )
-                    victim = next((each for each in others if self._may_stop(each, held)), None)
-                    if victim is None:
-                        break
+                    break
+                if not victim.suspended:
                     active.remove(victim)
                     promised -= self._cache.num_missing(victim.seq_id, len(victim.tokens))
                 self._preempt(victim)
@@ -315,6 +311,17 @@ class Scheduler:
         seq.progress.phase = Phase.RUNNING
         seq.clock.start()
         insort(self.running, seq, key=_AGE)
+
+    def _newest_with_less_right(self, seq: Sequence, turns: dict[Sequence, float], held: Groups) -> Sequence | None:
+        """Return the running sequence that gives its pages to the waiting `seq`: the newest that has a later turn and
+        another owner, or that is in the background while `seq` is not."""
+        for other in reversed(turns):
+            if turns[other] <= turns[seq]:
+                return None
+            has_less_right = other.share.owner != seq.share.owner or turns[other] >= BACKGROUND > turns[seq]
+            if has_less_right and self._may_stop(other, held):
+                return other
+        return None
 
     def _may_stop(self, seq: Sequence, held: Groups) -> bool:
         return seq.progress.phase is Phase.RUNNING and seq.group not in held

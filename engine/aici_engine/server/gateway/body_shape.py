@@ -1,7 +1,7 @@
 """Bounds on the shape of a JSON body, checked before the body is validated.
 
-The API process validates a body in one go, and serves nobody meanwhile: a microsecond a value, ten a wrong one. A body
-of 20 MB once held everybody for 22 seconds.
+The API process validates a body in one go, and serves nobody meanwhile. 600,000 messages in a body of 20 MB once held
+everybody for 23 seconds, and 1,000,000 unknown fields for 17.
 """
 
 from typing import Any, Final
