@@ -27,12 +27,12 @@ def check_abi(wasm: bytes) -> list[str]:
     module."""
     import wasmtime
 
-    from aici_runtime.guests.wasmtime_engine import new_engine
+    from aici_runtime.guests.wasmtime_engine import new_engine, refusal
 
     try:
-        module = wasmtime.Module(new_engine(parallel=True), wasm)
+        module = wasmtime.Module(new_engine(), wasm)
     except wasmtime.WasmtimeError as error:
-        return [f"not a WebAssembly module that aici can run: {error}"]
+        return [f"not a WebAssembly module that aici can run: {refusal(wasm, error)}"]
     return [*check_module(module), *_memory_size(module)]
 
 

@@ -16,6 +16,7 @@ from aici_base.cache_files import sync, write_atomically
 from aici_base.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
+from aici_runtime.modules.compile_failures import CompileFailures
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.module_files import ModuleFiles, content_of, copy_sparse, size_of
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
@@ -61,6 +62,7 @@ class Registry:
         self._module_quota = modules
         self._stored_quota = stored_mib
         self._compile = compile
+        self._failures = CompileFailures()
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
     def sweep(self) -> None:
@@ -70,7 +72,7 @@ class Registry:
     def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
         """Compile and store a module. Idempotent: a stored module keeps its first uploader.
 
-        Raise UsageError if the module is not a controller, QuotaError if a quota is exceeded.
+        Raise UsageError if the module is not a controller (remembered for an hour), QuotaError if a quota is exceeded.
         """
         self._refuse_if_restricted()
         started = time.monotonic()
@@ -88,7 +90,7 @@ class Registry:
         with self._files.arriving() as new:
             (new / "wasm").write_bytes(binary)
             (new / "record").write_bytes(orjson.dumps(record))
-            self._compile(new / "wasm", new / "code")
+            self._compile_once(module_id, new)
             for path in new.iterdir():
                 sync(path)
             size = (new / "code").stat().st_size
@@ -101,6 +103,15 @@ class Registry:
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)
         return len(binary), size
+
+    def _compile_once(self, module_id: str, new: Path) -> None:
+        """Compile `new`/wasm into `new`/code. Raise UsageError at once if this failed within the last hour."""
+        self._failures.check(module_id)
+        try:
+            self._compile(new / "wasm", new / "code")
+        except UsageError as error:
+            self._failures.note(module_id, error)
+            raise
 
     def _check_room(self, size_bytes: int, auth: Auth) -> None:
         """Raise QuotaError if another module of `size_bytes` exceeds a quota."""
@@ -126,7 +137,7 @@ class Registry:
             if not code.is_file():
                 with self._files.arriving() as new:
                     (new / "wasm").write_bytes(self.read(module_id))
-                    self._compile(new / "wasm", new / "code")
+                    self._compile_once(module_id, new)
                     sync(new / "code")
                     with self._files.changing():
                         if self._sizes(module_id) is None:

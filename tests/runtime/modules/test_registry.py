@@ -116,6 +116,23 @@ def test_what_does_not_compile_is_never_visible(tmp_path: Path) -> None:
     assert registry.modules() == []
 
 
+def test_what_does_not_compile_is_compiled_once(tmp_path: Path) -> None:
+    compiled = []
+
+    def refuse(source: Path, target: Path) -> None:
+        compiled.append(source.read_bytes())
+        raise UsageError("no", hint="smaller")
+
+    registry = Registry(tmp_path / "modules", cache_key=KEY, compile=refuse)
+    for user in (ANN, BOB, ADMIN):
+        with pytest.raises(UsageError, match="no") as refused:
+            registry.add(ONE, user)
+        assert refused.value.hint == "smaller"
+    with pytest.raises(UsageError, match="no"):
+        registry.add(TWO, ANN)
+    assert compiled == [ONE, TWO]
+
+
 @pytest.mark.parametrize(
     ("module", "text"),
     [
