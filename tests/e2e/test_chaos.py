@@ -110,6 +110,11 @@ class Sixteen:
     async def ends(self) -> tuple[list[Outcome], list[Outcome]]:
         return await asyncio.gather(*self.plain), await asyncio.gather(*self.controlled)
 
+    async def leave(self) -> None:
+        for task in (*self.plain, *self.controlled):
+            task.cancel()
+        await asyncio.gather(*self.plain, *self.controlled, return_exceptions=True)
+
 
 async def sixteen(http: httpx.AsyncClient) -> Sixteen:
     began = [asyncio.Event() for _ in range(16)]
@@ -141,8 +146,12 @@ def disturb(server: Server, with_what: Callable[[httpx.AsyncClient], Coroutine[A
     async def main() -> tuple[list[Outcome], list[Outcome]]:
         async with client(server) as http:
             streams = await sixteen(http)
-            await with_what(http)
-            return await streams.ends()
+            try:
+                await with_what(http)
+                return await streams.ends()
+            finally:
+                # After a failed assertion, the test ends now and not with its streams.
+                await streams.leave()
 
     return asyncio.run(main())
 
@@ -269,11 +278,11 @@ def test_clients_misbehave(server: Server, undisturbed: tuple[list[str], list[st
             await reader.read()
             writer.close()
 
-    slow = SlowReader(address)
-    ones, others = disturb(server, misbehave)
-    assert [outcome.text for outcome in ones] == undisturbed[0]
-    assert [outcome.text for outcome in others] == undisturbed[1]
-    assert b"data: [DONE]" in slow.rest()
+    with contextlib.closing(SlowReader(address)) as slow:
+        ones, others = disturb(server, misbehave)
+        assert [outcome.text for outcome in ones] == undisturbed[0]
+        assert [outcome.text for outcome in others] == undisturbed[1]
+        assert b"data: [DONE]" in slow.rest()
 
 
 def test_keys_are_read_again_on_sighup(server: Server, keys: Path, undisturbed: tuple[list[str], list[str]]) -> None:
@@ -308,8 +317,10 @@ class SlowReader:
         parts = []
         while part := self._socket.recv(1 << 16):
             parts.append(part)
-        self._socket.close()
         return b"".join(parts)
+
+    def close(self) -> None:
+        self._socket.close()
 
 
 async def upgraded(address: tuple[str, int]) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:

@@ -1,4 +1,7 @@
-"""The API process's side of the link: open streams by number, calls, and whether an engine is up. One asyncio loop."""
+"""The API process's side of the link: open streams by number, calls, and whether an engine is up. One asyncio loop.
+
+A stream that has given nothing when its engine dies is sent to the next engine: see `replays`.
+"""
 
 import asyncio
 import itertools
@@ -11,8 +14,14 @@ from aici_engine.events import CONTROLLER_FAILURES, FinishReason
 from aici_engine.pooling import Pooling
 from aici_engine.request import NOBODY, Share
 from aici_engine.server.link import wire
+from aici_engine.server.link.replays import Replays
 
 _FAILURES = {FinishReason.ABORT: "the request was ended by the server", **CONTROLLER_FAILURES}
+
+_SUSPECTED = AiciError(
+    "two engines have died while they computed this request, which may be the reason",
+    hint="change the request before you send it again; the server's log has the engine's last output",
+)
 
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
@@ -23,19 +32,30 @@ def _unwatched(_: wire.StreamOut) -> None: ...
 class EngineStream:
     """The events of one submitted sequence. A context manager: leaving it aborts a sequence that still runs.
 
-    `watch` is called with every event when the event arrives, not when it is read.
+    `watch` is called with every event when the event arrives, not when it is read. `submit`: what was asked, until the
+    stream has given something or has ended; then None, because such a stream cannot begin again. `num_deaths`: of
+    engines, while the stream had given nothing.
     """
 
-    def __init__(self, client: "EngineClient", number: int, prompt_len: int, watch: Watch) -> None:
+    def __init__(self, client: "EngineClient", submit: wire.Submit, watch: Watch) -> None:
         self._client = client
-        self.number = number
-        self.prompt_len = prompt_len
+        self.submit: wire.Submit | None = submit
+        self.num_deaths = 0
+        self.number = submit.stream
+        self.prompt_len = len(submit.prompt)
         self.finish: wire.FinishOut | None = None
         self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
         self._expiry: asyncio.TimerHandle | None = None
         self._watch = watch
+        self._is_accepted = False
 
     def put(self, event: wire.StreamOut) -> None:
+        if isinstance(event, wire.AcceptedOut):
+            if self._is_accepted:
+                return
+            self._is_accepted = True
+        else:
+            self.submit = None
         self._watch(event)
         self._events.put_nowait(event)
 
@@ -104,7 +124,8 @@ class Link(Protocol):
 
 
 class EngineClient:
-    """Opens streams and calls the engine. Without an engine, `open` and `call` raise UnavailableError.
+    """Opens streams and calls the engine. Without an engine, `call` raises UnavailableError; so does `open`, unless
+    another engine is starting.
 
     `up` is set while an engine is connected, `down` while no engine is. Only the owner of the link calls `connected`,
     `receive` and `lost`.
@@ -114,6 +135,8 @@ class EngineClient:
         self._link: Link | None = None
         self._numbers = itertools.count(1)
         self._streams: dict[int, EngineStream] = {}
+        self._replays = Replays(self._send_again)
+        self._will_return = False
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self.info: wire.EngineInfo | None = None
         self.num_engines = 0
@@ -143,32 +166,47 @@ class EngineClient:
         pooling: Pooling | None = None,
         watch: Watch = _unwatched,
     ) -> EngineStream:
-        """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream."""
-        link = self._connected()
-        stream = EngineStream(self, next(self._numbers), len(prompt), watch)
-        self._streams[stream.number] = stream
-        try:
-            number = stream.number
-            submit = wire.Submit(
-                number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling
-            )
-            _send(link, submit)
-        except UsageError as error:
-            self.fail(stream, error)
+        """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream.
+
+        While another engine is starting, the sequence waits for that engine. Callers refuse requests then (`check_up`):
+        what waits here belongs to a request that was taken before.
+        """
+        if not self._will_return:
+            self._connected()
+        number = next(self._numbers)
+        submit = wire.Submit(number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling)
+        stream = self._streams[number] = EngineStream(self, submit, watch)
+        if self._link is None:
+            self._replays.hold(stream)
+        else:
+            self._submit(self._link, stream, submit)
         return stream
 
+    def check_up(self) -> None:
+        """Raise UnavailableError if no engine is up."""
+        self._connected()
+
     def abort(self, number: int) -> None:
-        if number in self._streams and self._link is not None:
+        if (stream := self._streams.get(number)) is None:
+            return
+        if self._link is not None and not self._replays.holds(stream):
+            stream.submit = None
             self._link.send(wire.Abort(number))
+        else:
+            self._end(stream, FinishReason.ABORT)
 
     def fail(self, stream: EngineStream, why: AiciError) -> None:
         """End a stream with `why`, without waiting for the engine. No effect on a stream that has ended."""
-        if self._streams.pop(stream.number, None) is None:
-            return
-        usage = wire.UsageOut(stream.prompt_len, 0, 0)
-        stream.put(wire.FinishOut(stream.number, FinishReason.FAIL, "", usage, failure=wire.Failure.of(why)))
-        if self._link is not None:
+        if self._end(stream, FinishReason.FAIL, wire.Failure.of(why)) and self._link is not None:
             self._link.send(wire.Abort(stream.number))
+
+    def _end(self, stream: EngineStream, reason: FinishReason, failure: wire.Failure | None = None) -> bool:
+        """End a stream here. Return False if the stream has ended before."""
+        if self._streams.pop(stream.number, None) is None:
+            return False
+        self._replays.heard(stream)
+        stream.put(wire.FinishOut(stream.number, reason, "", wire.UsageOut(stream.prompt_len, 0, 0), failure=failure))
+        return True
 
     async def call(self, method: str) -> Any:
         link = self._connected()
@@ -182,9 +220,11 @@ class EngineClient:
 
     def connected(self, link: Link, info: wire.EngineInfo) -> None:
         self._link, self.info = link, info
+        self._will_return = False
         self.num_engines += 1
         self.down.clear()
         self.up.set()
+        self._replays.begin()
 
     def receive(self, message: wire.FromEngine) -> None:
         if isinstance(message, wire.Reply):
@@ -201,18 +241,45 @@ class EngineClient:
             )
             if stream is not None:
                 stream.put(message)
+                if stream.num_deaths and stream.submit is None:
+                    self._replays.heard(stream)
 
-    def lost(self, why: AiciError) -> None:
-        """Record that the engine is gone: every stream fails with `why`, every call raises `why`."""
+    def lost(self, why: AiciError, *, will_return: bool = False) -> None:
+        """Record that the engine is gone: every call raises `why`, and streams fail with `why`.
+
+        `will_return`: another engine is starting. Streams that have given nothing wait for that engine, but each for
+        one engine only: a request may be the reason of the death.
+        """
         self._link = None
+        self._will_return = will_return
         self.up.clear()
         self.down.set()
+        held = self._replays.pause()
         for stream in list(self._streams.values()):
-            self.fail(stream, why)
+            if will_return and stream.number in held:
+                continue
+            if will_return and stream.submit is not None and not stream.num_deaths:
+                stream.num_deaths += 1
+                self._replays.hold(stream)
+            elif will_return and stream.submit is not None:
+                self.fail(stream, _SUSPECTED)
+            else:
+                self.fail(stream, why)
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
                 future.set_exception(why)
+
+    def _send_again(self, stream: EngineStream) -> None:
+        assert self._link is not None
+        assert stream.submit is not None
+        self._submit(self._link, stream, stream.submit)
+
+    def _submit(self, link: Link, stream: EngineStream, submit: wire.Submit) -> None:
+        try:
+            _send(link, submit)
+        except UsageError as error:
+            self.fail(stream, error)
 
     def _connected(self) -> Link:
         if self._link is None:

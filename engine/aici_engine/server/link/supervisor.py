@@ -84,8 +84,9 @@ class Supervisor:
         _log.error("%s", why)
         now = time.monotonic()
         self._deaths = [at for at in self._deaths if now - at < _WITHIN_S] + [now]
-        self.client.lost(why)
-        if len(self._deaths) > _MAX_DEATHS:
+        keeps_dying = len(self._deaths) > _MAX_DEATHS
+        self.client.lost(why, will_return=not keeps_dying)
+        if keeps_dying:
             self.failed.set()
         else:
             self._restart = asyncio.get_running_loop().create_task(self._start_again())

@@ -45,7 +45,7 @@ async def embed(
     places = min(
         len(generations), max(1, service.info.max_num_seqs // 2), principal.max_concurrency or len(generations)
     )
-    with service.admission.admit(principal, places):
+    with service.admit(principal, places):
         workers = [asyncio.create_task(work()) for _ in range(places)]
         try:
             await asyncio.gather(*workers)

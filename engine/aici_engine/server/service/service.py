@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -104,6 +104,16 @@ class Service:
             raise LongPromptError(error.message, hint=error.hint) from error
         return tokens
 
+    @contextlib.contextmanager
+    def admit(self, principal: Principal, num_sequences: int) -> Iterator[None]:
+        """Admit sequences as `Admission.admit`. Raises UnavailableError without an engine.
+
+        Once admitted, a request outlives its engine: see `EngineClient.open`.
+        """
+        self.client.check_up()
+        with self.admission.admit(principal, num_sequences):
+            yield
+
     def start(self, principal: Principal, generation: Generation) -> EngineStream:
         """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence.
 
@@ -132,7 +142,7 @@ class Service:
     async def open(self, principal: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[EngineStream]]:
         """Admit and start all sequences, or raise RateLimitError. All sequences end with the context."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self.admission.admit(principal, len(generations)))
+            stack.enter_context(self.admit(principal, len(generations)))
             yield [await stack.enter_async_context(self.start(principal, each)) for each in generations]
 
 

@@ -44,7 +44,7 @@ class StreamRunner:
         max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
         bias, message.logit_bias = self._bias(message.logit_bias or {}), None
         sampling = from_request(Api.LMTP, message, max_tokens=max_tokens, logit_bias=bias)
-        with self._service.admission.admit(self._principal, 1):
+        with self._service.admit(self._principal, 1):
             async with self._service.start(
                 self._principal, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
             ) as stream:

@@ -23,7 +23,7 @@ async def chat_completion(
     service: Service, principal: Principal, request: ChatRequest, turns: Sequence[TurnRequest]
 ) -> dict[str, Any]:
     """Run the turns, one per choice, and return the `chat.completion` object."""
-    with service.admission.admit(principal, len(turns)):
+    with service.admit(principal, len(turns)):
         done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, request, i, answer) for i, answer in enumerate(done)]
@@ -76,7 +76,7 @@ async def chat_chunks(
     warnings = warning_field(turns[0].warnings)
     choices = [_ChatChoice(service, request, i) for i in range(len(turns))]
     prompt = {"prompt_token_ids": turns[0].prompt} if request.return_token_ids else {}
-    with service.admission.admit(principal, len(turns)):
+    with service.admit(principal, len(turns)):
         async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
             async for number, delta in deltas:
                 used.add(number, delta)

@@ -1,0 +1,186 @@
+"""Streams whose engine dies: those that have given nothing are sent to the next engine, once."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from aici_base.errors import AiciError, TimedOutError, UnavailableError
+from aici_engine.config import SamplingParams
+from aici_engine.events import FinishReason
+from aici_engine.server.link import wire
+from aici_engine.server.link.client import EngineClient, EngineStream
+from tests.support.fake_engine import FakeEngine, Script, says, silent
+
+GREEDY = SamplingParams(temperature=0.0)
+DEAD = UnavailableError("the engine process has died")
+
+
+def talk(main: Callable[[], Awaitable[None]]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(30):
+            await main()
+
+    asyncio.run(limited())
+
+
+async def ended(stream: EngineStream) -> wire.FinishOut:
+    async for _ in stream:
+        pass
+    assert stream.finish is not None
+    return stream.finish
+
+
+def next_engine(client: EngineClient, *scripts: Script) -> FakeEngine:
+    engine = FakeEngine(list(scripts) or [says("Hello")])
+    engine.client = client
+    client.connected(engine, engine.info)
+    return engine
+
+
+def accepted(submit: wire.Submit) -> list[wire.StreamOut]:
+    return [wire.AcceptedOut(submit.stream)]
+
+
+def begun(submit: wire.Submit) -> list[wire.StreamOut]:
+    return [wire.AcceptedOut(submit.stream), wire.TokenOut(submit.stream, 1, b"a", "a", False, None, [])]
+
+
+def test_a_stream_that_has_given_nothing_is_sent_to_the_next_engine() -> None:
+    async def main() -> None:
+        engine = FakeEngine([silent, accepted])
+        client = engine.client
+        streams = [client.open([1, 2], GREEDY, controller="regex", argument="a"), client.open([3], GREEDY)]
+        client.lost(DEAD, will_return=True)
+        again = next_engine(client)
+        for stream in streams:
+            assert (await ended(stream)).text == "Hello"
+        assert again.submitted == engine.submitted
+        assert client.num_streams == 0
+
+    talk(main)
+
+
+def test_a_client_hears_once_that_its_request_was_accepted() -> None:
+    async def main() -> None:
+        engine = FakeEngine([accepted])
+        stream = engine.client.open([1], GREEDY)
+        engine.client.lost(DEAD, will_return=True)
+        next_engine(engine.client, lambda submit: [*accepted(submit), *says("a")(submit)])
+        kinds = [type(event) async for event in stream]
+        assert kinds == [wire.AcceptedOut, wire.TokenOut, wire.FinishOut]
+
+    talk(main)
+
+
+def test_a_stream_that_has_begun_ends_at_once() -> None:
+    async def main() -> None:
+        engine = FakeEngine([begun])
+        stream = engine.client.open([1], GREEDY)
+        engine.client.lost(DEAD, will_return=True)
+        assert (await ended(stream)).failure == wire.Failure.of(DEAD)
+        assert not next_engine(engine.client).submitted
+
+    talk(main)
+
+
+def test_without_another_engine_every_stream_ends() -> None:
+    async def main() -> None:
+        engine = FakeEngine([silent])
+        sent = engine.client.open([1], GREEDY)
+        engine.client.lost(DEAD, will_return=True)
+        held = engine.client.open([2], GREEDY)
+        engine.client.lost(DEAD)
+        for stream in (sent, held):
+            assert (await ended(stream)).failure == wire.Failure.of(DEAD)
+        with pytest.raises(UnavailableError):
+            engine.client.open([3], GREEDY)
+
+    talk(main)
+
+
+def test_requests_whose_clients_have_left_are_not_sent_again() -> None:
+    async def main() -> None:
+        engine = FakeEngine([silent])
+        early, late, expired = (engine.client.open([number], GREEDY) for number in range(3))
+        client = engine.client
+        client.lost(DEAD, will_return=True)
+        async with late:
+            pass
+        async with early:
+            pass
+        client.fail(expired, TimedOutError("the request took longer than 1 s"))
+        again = next_engine(client)
+        assert again.submitted == []
+        assert [(await ended(each)).reason for each in (early, late)] == [FinishReason.ABORT] * 2
+        assert (await ended(expired)).failure == wire.Failure("timeout_error", "the request took longer than 1 s")
+
+    talk(main)
+
+
+def test_a_stream_that_was_aborted_before_the_death_is_not_sent_again() -> None:
+    class Deaf:
+        def send(self, message: wire.ToEngine) -> None: ...
+
+    async def main() -> None:
+        client = EngineClient()
+        client.connected(Deaf(), wire.EngineInfo(10, 10, 1))
+        stream = client.open([1], GREEDY)
+        stream.abort()
+        client.lost(DEAD, will_return=True)
+        again = next_engine(client)
+        assert not again.submitted
+        assert (await ended(stream)).failure == wire.Failure.of(DEAD)
+
+    talk(main)
+
+
+def test_a_request_that_kills_each_engine_is_sent_twice_and_the_others_live() -> None:
+    """The second stream kills its engine at once. Replayed one by one, no other stream is taken for the reason."""
+
+    async def main() -> None:
+        first = FakeEngine([silent])
+        client = first.client
+        streams = [client.open([number], GREEDY) for number in range(4)]
+        client.lost(DEAD, will_return=True)
+
+        second = next_engine(client, says("a"), silent)
+        assert [submit.prompt for submit in second.submitted] == [[0], [1]]
+        client.lost(DEAD, will_return=True)
+        third = next_engine(client, says("b"))
+        ends = [await ended(stream) for stream in streams]
+        assert [submit.prompt for submit in third.submitted] == [[2], [3]]
+        assert [end.text for end in ends] == ["a", "", "b", "b"]
+        assert ends[1].failure is not None
+        assert "two engines have died" in ends[1].failure.message
+        with pytest.raises(AiciError, match="two engines have died"):
+            streams[1].result()
+
+    talk(main)
+
+
+def test_a_slow_replay_does_not_hold_up_the_others_for_long() -> None:
+    async def main() -> None:
+        first = FakeEngine([silent])
+        client = first.client
+        streams = [client.open([number], GREEDY) for number in range(2)]
+        client.lost(DEAD, will_return=True)
+        again = next_engine(client, silent, says("b"))
+        assert len(again.submitted) == 1
+        assert (await ended(streams[1])).text == "b"
+        streams[0].abort()
+
+    talk(main)
+
+
+def test_a_request_that_comes_while_an_engine_starts_is_refused_and_a_part_of_a_request_waits() -> None:
+    async def main() -> None:
+        engine = FakeEngine([silent])
+        engine.client.lost(DEAD, will_return=True)
+        with pytest.raises(UnavailableError, match="not up"):
+            engine.client.check_up()
+        stream = engine.client.open([1], GREEDY)
+        next_engine(engine.client)
+        assert (await ended(stream)).text == "Hello"
+
+    talk(main)
