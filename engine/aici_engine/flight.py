@@ -196,7 +196,8 @@ class FlightRunner:
         """Let guests begin to compute their masks. Return the new forks."""
         asked = [chunk.seq for chunk in plan.chunks if chunk.samples and chunk.seq.controller is not None]
         new_forks: list[NewFork] = []
-        self._live.talk(lambda seqs: new_forks.extend(self._session.ask(seqs)), asked)
+        expected_s = self._scheduler.expected_s(plan)
+        self._live.talk(lambda seqs: new_forks.extend(self._session.ask(seqs, expected_s)), asked)
         for fork in new_forks:
             self._live.add(fork.child)
             self._output.forked(fork.child, fork.parent, fork.begin)

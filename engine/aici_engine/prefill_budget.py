@@ -41,6 +41,11 @@ class PrefillBudget:
             return None
         return self._affordable(min(LONGEST_S, (self._slowdown - 1) * decode_s)) or LEAST
 
+    def expected_s(self, *, num_decodes: int, num_others: int) -> float:
+        """Return about how long such a step takes, as far as is known."""
+        decode_s = self._decode_s.get(max(1, num_decodes).bit_length()) or 0.0
+        return decode_s + (num_others * self._prefill_s / self._num_tokens if num_others and self._num_tokens else 0.0)
+
     def record_step(self, time_s: float, *, num_decodes: int, num_others: int) -> None:
         """Record a step's time: `num_decodes` decoding sequences and `num_others` further tokens."""
         if not self._is_warm:

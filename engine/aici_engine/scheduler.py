@@ -224,6 +224,12 @@ class Scheduler:
             seq.progress.num_computed += num_tokens
             self._cache.advance(seq.seq_id, seq.transcript.tokens, seq.progress.num_computed)
 
+    def expected_s(self, plan: StepPlan) -> float:
+        """Return about how long the forward pass of `plan` takes; 0 if nothing is known yet."""
+        decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
+        others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
+        return self._prefill_budget.expected_s(num_decodes=decodes, num_others=others)
+
     def record_time(self, plan: StepPlan, time_s: float) -> None:
         """The forward pass and the sampling of `plan` took `time_s` seconds, not counting the steps before."""
         decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)

@@ -28,6 +28,7 @@ from aici_runtime.wire import (
     Mid,
     MidOp,
     ModuleInfo,
+    Patience,
     PostOp,
     PostPre,
     PreOp,
@@ -209,23 +210,24 @@ class Runtime:
         asked: Sequence[SeqId],
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
+        patience: Patience | None = None,
     ) -> None:
         """Run post and pre for `asked` and for the sequences bound by `pre_ops`, and mid for `ops`, in a single
         message.
 
         A sequence may be in both lists. Its guest then computes the mask if post and pre say nothing but to go on. No
-        sequence asked for pre may be cloned. `recv_turn` must follow.
+        sequence asked for pre may be cloned. `patience` counts only if the runtime waits for late guests at all
+        (`late_steps`). `recv_turn` must follow.
         """
-        self._send_main(
-            {
-                "op": "turn_process",
-                "post_ops": [op.to_json() for op in post_ops],
-                "pre_ops": [op.to_json() for op in pre_ops],
-                "asked": list(asked),
-                "ops": [op.to_json() for op in ops],
-                "freed": list(freed),
-            }
-        )
+        request = {
+            "op": "turn_process",
+            "post_ops": [op.to_json() for op in post_ops],
+            "pre_ops": [op.to_json() for op in pre_ops],
+            "asked": list(asked),
+            "ops": [op.to_json() for op in ops],
+            "freed": list(freed),
+        }
+        self._send_main(request if patience is None else request | {"patience": patience.to_json()})
 
     def recv_turn(self) -> Turn:
         data = self._receive_main()

@@ -3,7 +3,7 @@
 Sequence ids are JSON numbers in requests and string keys in responses.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
@@ -63,6 +63,18 @@ class StepOp(NamedTuple):
 
     def to_json(self) -> dict[str, object]:
         return self._asdict()
+
+
+class Patience(NamedTuple):
+    """How long a turn waits for its guests, because other sequences have work: `most_s`, and `hurried_s` for the guests
+    of `hurried`. For guests that were late before the turn, the turn does not wait at all."""
+
+    most_s: float
+    hurried_s: float
+    hurried: Collection[SeqId] = ()
+
+    def to_json(self) -> dict[str, object]:
+        return {"most_ms": 1000 * self.most_s, "hurried_ms": 1000 * self.hurried_s, "hurried": list(self.hurried)}
 
 
 class Pre(NamedTuple):

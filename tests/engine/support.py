@@ -15,7 +15,7 @@ from aici_base.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.events import TokenEvent
 from aici_engine.request import RequestHandle
-from aici_runtime.wire import MidOp, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+from aici_runtime.wire import MidOp, Patience, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 VOCAB_SIZE = 300
 """Tokens 0 to 255 are the bytes 0 to 255, 256 is EOS, further tokens have no bytes."""
@@ -171,6 +171,7 @@ class ScriptedRuntime:
         asked: Sequence[SeqId],
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
+        patience: Patience | None = None,
     ) -> None:
         assert self._sent is None, "send_turn before recv_turn"
         # Masks are valid until now.

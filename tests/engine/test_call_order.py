@@ -34,6 +34,8 @@ RECORDED = {
     "sampler": {"score", "sample_batch"},
     "output": {"accepted", "forked", "sampled", "sampled_eos", "forced", "scored", "remove", "finish", "flush"},
 }
+_NOT_ORDER = ("is_choice", "patience")
+"""How long a turn waits is a question of times."""
 
 
 class Recorder:
@@ -49,7 +51,7 @@ class Recorder:
 
         def call(*args: Any, **named: Any) -> Any:
             words = [shown(arg) for arg in args]
-            words += [f"{key}={shown(arg)}" for key, arg in named.items() if key != "is_choice"]
+            words += [f"{key}={shown(arg)}" for key, arg in named.items() if key not in _NOT_ORDER]
             self._calls.append(f"{self._name}.{method} " + " ".join(word for word in words if word))
             return value(*args, **named)
 

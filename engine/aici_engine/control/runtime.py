@@ -6,7 +6,7 @@ from typing import Protocol
 
 from aici_base.errors import UnavailableError
 from aici_base.ids import SeqId, TokenId
-from aici_runtime.wire import MidOp, PostOp, PreOp, Turn
+from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, Turn
 
 
 class ControllerRuntime(Protocol):
@@ -40,11 +40,13 @@ class ControllerRuntime(Protocol):
         asked: Sequence[SeqId],
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
+        patience: Patience | None = None,
     ) -> None:
         """Send one turn to the guests. `recv_turn` must follow.
 
         The sequences `asked` run post and pre, the sequences of `pre_ops` are bound and run pre, the sequences of `ops`
         run mid, and the guests of `freed` end. A sequence in `asked` and `ops` runs mid only if pre just goes on.
+        `patience`: how long the answer may wait for guests.
         """
         ...
 
@@ -95,6 +97,7 @@ class NoRuntime:
         asked: Sequence[SeqId],
         ops: Sequence[MidOp],
         freed: Sequence[SeqId],
+        patience: Patience | None = None,
     ) -> None:
         """No guest exists, so nothing is sent."""
 

@@ -16,6 +16,7 @@ The conversation follows the AICI runtime protocol with pre, mid and post callba
 sequence only.
 """
 
+import time
 from bisect import insort
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -30,15 +31,19 @@ import numpy.typing as npt
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.guest_errors import guest_error
+from aici_engine.control.guest_patience import GuestPatience
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
-from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+from aici_runtime.wire import MidOp, Patience, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 _Start: TypeAlias = tuple[Sequence, Callable[[BaseException | None], None]]
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
+
+_SHORT_S = 0.001
+"""Waits below this time are charged to nobody."""
 
 MAX_SUSPENDED_ROUNDS = 10
 """A request is deadlocked if all its forks were suspended in more rounds in a row: only a fork of the request could
@@ -70,6 +75,7 @@ class _Sent:
     asked: dict[SeqId, Sequence]
     to_sample: list[Sequence]
     num_freed: int
+    patience: Patience | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,7 @@ class GuestSession:
         self._used: dict[SeqId, GuestAnswer] = {}
         """The kept answers that the next `answers` returns."""
         self._sent: _Sent | None = None
+        self._patience = GuestPatience(time.monotonic)
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
         """Start the guest: owners in turn, and of an owner older sequences first. `done` is called once, on any thread,
@@ -199,6 +206,8 @@ class GuestSession:
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
         others = self._bound
+        if fresh or others:
+            self._patience.begin_step(running)
         if left_out or self._kept:
             fresh = [seq for seq in fresh if seq.group not in left_out]
             others = {
@@ -216,8 +225,10 @@ class GuestSession:
             self._send(asked, fresh=fresh)
             self._receive()
 
-    def ask(self, seqs: Seq[Sequence]) -> list[NewFork]:
+    def ask(self, seqs: Seq[Sequence], expected_s: float = 0.0) -> list[NewFork]:
         """Ask for the masks of `seqs`, which are about to be sampled. Return the forks of those that want to fork.
+
+        `expected_s`: the time that the forward pass of the step takes, as far as is known.
 
         The forks are asked too. A sequence with a kept answer is not asked again. `answers` must follow, even if the
         forward pass fails.
@@ -229,7 +240,7 @@ class GuestSession:
         if not (seqs or self._calm):
             return []
         ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
-        sent = self._send(self._calm, ops=ops)
+        sent = self._send(self._calm, ops=ops, to_sample=seqs, free_s=expected_s)
         # Only after the message was sent: a refused message has no answer and forks nothing.
         new_forks = []
         for seq in seqs:
@@ -276,8 +287,18 @@ class GuestSession:
         """
         return seq.guest.num_calm >= seq.guest.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
 
-    def _send(self, asked: Mapping[SeqId, Sequence], *, fresh: Seq[Sequence] = (), ops: Seq[MidOp] = ()) -> _Sent:
-        sent = _Sent([op for op in self._posts if op.id in asked], list(fresh), dict(asked), [], len(self._freed))
+    def _send(
+        self,
+        asked: Mapping[SeqId, Sequence],
+        *,
+        fresh: Seq[Sequence] = (),
+        ops: Seq[MidOp] = (),
+        to_sample: Seq[Sequence] = (),
+        free_s: float | None = None,
+    ) -> _Sent:
+        patience = self._patience.limits([*asked.values(), *fresh, *to_sample], free_s)
+        posts = [op for op in self._posts if op.id in asked]
+        sent = _Sent(posts, list(fresh), dict(asked), [], len(self._freed), patience)
         self._posts = [op for op in self._posts if op.id not in asked]
         self._runtime.send_turn(
             post_ops=sent.posts,
@@ -285,6 +306,7 @@ class GuestSession:
             asked=list(asked),
             ops=ops,
             freed=list(self._freed),
+            patience=patience,
         )
         self._sent = sent
         return sent
@@ -293,7 +315,10 @@ class GuestSession:
         """Wait for the answer, and apply the results of post and pre."""
         assert self._sent is not None
         sent, self._sent = self._sent, None
+        began = time.monotonic()
         turn = self._runtime.recv_turn()
+        if sent.patience is not None:
+            self._charge(sent, turn, time.monotonic() - began)
         # Only after the answer: a refused message frees and binds no guest.
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:
@@ -327,6 +352,20 @@ class GuestSession:
             if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
         return sent, turn
+
+    def _charge(self, sent: _Sent, turn: Turn, waited_s: float) -> None:
+        """Charge the wait for an answer to the guests that took long."""
+        if waited_s < _SHORT_S or sent.patience is None:
+            return
+        free_s = sent.patience.hurried_s
+        for seq_id, seq in {seq.seq_id: seq for seq in (*sent.asked.values(), *sent.fresh, *sent.to_sample)}.items():
+            if seq_id in sent.patience.hurried or seq.guest.late:
+                continue  # the answer did not wait for the guest
+            results = [result for part in (turn.post, turn.pre, turn.mid) if (result := part.get(seq_id))]
+            is_late = any(getattr(result.result, "late", False) for result in results)
+            took_s = waited_s if is_late else sum(result.micros for result in results) / 1e6 - free_s
+            if took_s > 0:
+                self._patience.charge(seq, min(waited_s, took_s))
 
     def sampled(self, seq: Sequence, token: TokenId, *, is_choice: bool = True) -> None:
         """Tell the guest of a sampled token in the next round. `is_choice`: its mask allowed other tokens too.

@@ -173,17 +173,22 @@ class WorkerSlot:
 
     # The stepper's end.
 
-    def send_request(self, request: bytes) -> None:
-        """Write a request and wake the worker. The caller has read the previous response."""
-        self.put_request(request)
+    def send_request(self, request: bytes, *, detached: bool = False) -> None:
+        """Write a request and wake the worker. The caller has read the previous response.
+
+        `detached`: as after `detach`, from the beginning.
+        """
+        self.put_request(request, detached=detached)
         self._words.wake(self._base + _REQUEST)
 
-    def put_request(self, request: bytes) -> None:
+    def put_request(self, request: bytes, *, detached: bool = False) -> None:
         """Write a request for a guest in a pool. The worker wakes when the stepper rings the pool's bell."""
         start = self._base + _REQUEST_BYTES
         self._memory[start : start + len(request)] = request
         number = (self._words.load(self._base + _NUMBER) + 1) & _NUMBER_MAX
         self._words.store(self._base + _NUMBER, number)
+        if detached:
+            self._words.store(self._base + _DETACHED, number)
         self._words.store(self._base + _RESPONSE, 0)
         self._words.store(self._base + _MID_STARTED, 0)
         self._words.store(self._base + _REQUEST, len(request))
@@ -327,6 +332,8 @@ class WorkerSlot:
 
     def start_mask_write(self) -> bool:
         """Return whether the worker may write the mask. If so, the stepper waits for the response."""
+        if self.is_detached():
+            return False  # without the words below: a stepper must not wait for a worker of low priority
         self._words.store(self._base + _WRITING, self._words.load(self._base + _NUMBER))
         self._words.fence()  # either the stepper sees the word above, or the worker sees the word below
         if self.is_detached():

@@ -6,7 +6,7 @@ from typing import Any
 
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError, field, uint, uints
-from aici_runtime.wire import MidOp, PostOp, PreOp, StepOp
+from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, StepOp
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,11 +49,12 @@ class TurnCommand:
     post_pre: PostPreCommand
     asked: list[SeqId]
     ops: list[MidOp]
+    patience: Patience | None
 
 
 def parse_turn(body: dict[str, Any]) -> TurnCommand:
     """Parse `turn_process`."""
-    command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body))
+    command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body), _patience(body))
     asked = {*command.asked, *command.post_pre.pre_ops}
     _refuse_duplicates([*command.asked, *command.post_pre.pre_ops])
     for seq_id in command.post_pre.post_ops:
@@ -63,6 +64,17 @@ def parse_turn(body: dict[str, Any]) -> TurnCommand:
         if op.clone_id in asked:
             raise RequestError(f"cannot clone {op.clone_id} before it has answered pre")
     return command
+
+
+def _patience(body: dict[str, Any]) -> Patience | None:
+    if body.get("patience") is None:
+        return None
+    patience = field(body, "patience", dict)
+    most_ms, hurried_ms = (patience.get(name) for name in ("most_ms", "hurried_ms"))
+    for number in (most_ms, hurried_ms):
+        if not isinstance(number, int | float) or isinstance(number, bool) or number < 0:
+            raise RequestError("patience needs most_ms and hurried_ms: numbers of at least 0")
+    return Patience(most_ms / 1000, hurried_ms / 1000, frozenset(uints(patience, "hurried")))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ sequence, and every response repeats the failure. A bad guest never fails a comm
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from aici_base.errors import AiciError
@@ -23,6 +23,9 @@ from aici_runtime.workers.worker_replies import WorkerReply
 _KILL_GRACE_S = 0.1
 """Time between the interruption of a guest and the end of the process."""
 
+_LATE_KILL_GRACE_S = 1.0
+"""The same for a worker of low priority, for which nobody waits."""
+
 _FORK_S = 2.0
 """A fork takes 3 ms. The limit is generous because a timeout kills the parent, and a machine can be very busy."""
 
@@ -30,11 +33,13 @@ _FORK_S = 2.0
 @dataclass(slots=True)
 class Lateness:
     """`since`: from when a worker is late with the reply (time.monotonic()). `rounds`: the number of steps in which the
-    engine was told so. `row`: the mask row still open to the worker, -1 for no row."""
+    engine was told so. `row`: the mask row still open to the worker, -1 for no row. `interrupted_at`: when the guest
+    was interrupted, None before."""
 
     since: float
     rounds: int = 0
     row: int = -1
+    interrupted_at: float | None = None
 
 
 @dataclass(slots=True, eq=False)
@@ -99,12 +104,17 @@ class GuestSequences:
             if lost := self._pools.place(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
-    def send(self, requests: Iterable[tuple[SeqId, bytes]]) -> list[SeqId]:
+    def send(self, requests: Iterable[tuple[SeqId, bytes]], detached: Collection[SeqId] = ()) -> list[SeqId]:
         """Send requests and return the ids of the sequences at work; the remaining sequences have failed.
 
-        The first worker starts while the iterator `requests` still produces the next request.
+        The first worker starts while the iterator `requests` still produces the next request. The masks of `detached`
+        travel in the replies (see `detach`).
         """
-        sent = [seq_id for seq_id, request in requests if self._send(self._by_id[seq_id], request)]
+        sent = [
+            seq_id
+            for seq_id, request in requests
+            if self._send(self._by_id[seq_id], request, detached=seq_id in detached)
+        ]
         self._pools.ring(self._by_id[seq_id].worker for seq_id in sent)
         return sent
 
@@ -144,6 +154,26 @@ class GuestSequences:
         for seq_id in missing:
             self._fail_timeout(self._by_id[seq_id])
         return answers
+
+    def end_without_wait(self, seq_ids: list[SeqId]) -> None:
+        """Interrupt late guests, as `give_up`, but leave the replies to a later `collect`. Kill a worker without a
+        reply after a while."""
+        now = time.monotonic()
+        for seq_id in seq_ids:
+            sequence = self._by_id[seq_id]
+            if sequence.late is None or sequence.worker is None:
+                continue
+            if sequence.late.interrupted_at is None:
+                sequence.late.interrupted_at = now
+                self._supervisor.interrupt(sequence.worker)
+            elif now - sequence.late.interrupted_at > _LATE_KILL_GRACE_S:
+                self._fail_timeout(sequence)
+
+    def lower(self, seq_id: SeqId) -> None:
+        """Let the worker of a late guest compute with what others leave."""
+        worker = self._by_id[seq_id].worker
+        if worker is not None:
+            worker.lower()
 
     def _fail_timeout(self, sequence: GuestSequence) -> None:
         if sequence.worker is not None and sequence.worker.pool is not None:
@@ -204,15 +234,17 @@ class GuestSequences:
                 self._supervisor.release(sequence.worker)
         return gone
 
-    def _send(self, sequence: GuestSequence, request: bytes) -> bool:
+    def _send(self, sequence: GuestSequence, request: bytes, *, detached: bool = False) -> bool:
         worker = sequence.worker
         if worker is None:
             return False
+        if worker.is_lowered and not detached:
+            worker.restore()
         if len(request) > REQUEST_MAX:
             self.fail(sequence, f"Worker: request too large; {len(request)} > {REQUEST_MAX}")
             return False
         sequence.latest_op = request[0]
-        worker.send_request(request)
+        worker.send_request(request, detached=detached)
         return True
 
     def _fork(self, parent: GuestSequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:

@@ -10,6 +10,7 @@ result of mid is a splice: remove the sampled token, append nothing. So nothing 
 any engine understands the answer.
 """
 
+import math
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
@@ -23,7 +24,7 @@ from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences, Lateness, failed
-from aici_runtime.wire import MidOp, PostOp
+from aici_runtime.wire import MidOp, Patience, PostOp
 from aici_runtime.workers import worker_replies, worker_requests
 from aici_runtime.workers.guest_server import split_post_pre, split_turn
 
@@ -70,7 +71,9 @@ class V1Ops:
         post_pre = command.post_pre
         self._check_mid(command.ops, fresh=post_pre.pre_ops)
         self._begin(post_pre, command.asked)
-        post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops)
+        # A runtime without patience kills late guests, so it must not be hurried.
+        patience = command.patience if self._patience_s else None
+        post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops, patience)
         self._sequences.free(post_pre.freed)
         return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}}' % (post, pre, mid)
 
@@ -88,16 +91,24 @@ class V1Ops:
             raise RequestError("shm size too small")
 
     def _run(
-        self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp]
+        self,
+        asked: list[SeqId],
+        post_ops: Mapping[SeqId, PostOp],
+        ops: list[MidOp],
+        patience: Patience | None = None,
     ) -> tuple[bytes, bytes, bytes]:
         """Run post and pre for `asked` and mid for `ops`. Return the entries of the three maps of the response."""
         refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
         waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
-        at_work = self._sequences.send(self._requests(asked, post_ops, ops, rows))
+        hurried = patience.hurried if patience else ()
+        at_work = self._sequences.send(self._requests(asked, post_ops, ops, rows), hurried)
         started = time.monotonic()  # from now: a delay up to here must not cost the guests any time
-        got = self._collect(at_work, started)
-        if waiting:
+        got = self._collect([seq_id for seq_id in at_work if seq_id not in hurried], started, patience)
+        if patience is not None:
+            got |= self._collect_hurried([s for s in at_work if s in hurried], started, patience.hurried_s)
+            got |= self._collect_late_without_wait(waiting)
+        elif waiting:
             # A late guest gets as much time as the other guests; alone, the guest gets the time of a step, so that no
             # engine spins.
             got |= self._collect_late(waiting, started if got else started + self._pre_limit_s)
@@ -137,9 +148,10 @@ class V1Ops:
             else:
                 yield seq_id, worker_requests.turn(seq_id, post_ops.get(seq_id), row)
 
-    def _collect(self, asked: list[SeqId], started: float) -> dict[SeqId, bytes]:
+    def _collect(self, asked: list[SeqId], started: float, patience: Patience | None) -> dict[SeqId, bytes]:
         """Collect replies under the limit of each operation. The time of mid starts when the last worker has started
         mid."""
+        end = math.inf if patience is None else started + patience.most_s
         ops = {seq_id: self._sequences[seq_id].latest_op for seq_id in asked}
         # A guest in a pool also waits for the masks of the other guests in its process.
         pooled = (
@@ -151,12 +163,12 @@ class V1Ops:
         first = [seq_id for seq_id in asked if seq_id not in apart]
         masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in first)
         limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
-        got, missing = self._sequences.collect(first, started + limit_s)
+        got, missing = self._sequences.collect(first, min(end, started + limit_s))
         begun = {seq_id: self._sequences[seq_id].mid_started() for seq_id in missing}
         got |= self._handle_late([seq_id for seq_id, at in begun.items() if at is None], started)
         mids = [seq_id for seq_id in asked if seq_id in apart or begun.get(seq_id) is not None]
         last = max([started + limit_s if pooled else started, *(at for at in begun.values() if at is not None)])
-        more, late = self._sequences.collect(mids, last + self._mid_limit_s)
+        more, late = self._sequences.collect(mids, min(end, last + self._mid_limit_s))
         return got | more | self._handle_late(late, started)
 
     def _handle_late(self, seq_ids: list[SeqId], started: float) -> dict[SeqId, bytes]:
@@ -170,6 +182,18 @@ class V1Ops:
         got, late = self._sequences.collect(seq_ids, started)
         for seq_id in late:
             self._sequences[seq_id].late = Lateness(started)
+        return got
+
+    def _collect_hurried(self, asked: list[SeqId], started: float, hurried_s: float) -> dict[SeqId, bytes]:
+        """Collect the replies of guests that others should not wait for."""
+        got, missing = self._sequences.collect(asked, started + hurried_s)
+        for seq_id in missing:
+            self._sequences.lower(seq_id)
+        return got | self._handle_late(missing, started)
+
+    def _collect_late_without_wait(self, waiting: list[SeqId]) -> dict[SeqId, bytes]:
+        got, missing = self._sequences.collect(waiting, 0.0)
+        self._sequences.end_without_wait([s for s in missing if self._is_overdue(self._sequences[s])])
         return got
 
     def _collect_late(self, waiting: list[SeqId], deadline: float) -> dict[SeqId, bytes]:

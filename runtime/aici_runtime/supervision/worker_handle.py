@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from aici_runtime.memory.worker_slots import WorkerSlot
+from aici_runtime.supervision import worker_priority
 
 
 @dataclass(slots=True, eq=False)
@@ -10,7 +11,8 @@ class WorkerHandle:
     """`released`: the slot becomes free as soon as the process is gone. `pool`: the pool into which the guest has
     moved.
 
-    The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends.
+    The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `is_lowered`:
+    the process has a lower priority than usual.
     """
 
     slot: WorkerSlot
@@ -20,18 +22,30 @@ class WorkerHandle:
     is_pool: bool = False
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
+    is_lowered: bool = False
 
     @property
     def process(self) -> int:
         """The pidfd of the process that runs the guest; -1 when the process is gone."""
         return self.pidfd if self.pool is None else self.pool.pidfd
 
-    def send_request(self, request: bytes) -> None:
+    def lower(self) -> None:
+        """Let the process compute with what others leave. A pool stays as it is: other guests are in the process."""
+        if not self.is_lowered and self.pool is None and (pid := worker_priority.pid_of(self.pidfd)):
+            worker_priority.lower(pid)
+            self.is_lowered = True
+
+    def restore(self) -> None:
+        """Give back the usual priority, where that is possible."""
+        if self.is_lowered and (pid := worker_priority.pid_of(self.pidfd)):
+            self.is_lowered = not worker_priority.restore(pid)
+
+    def send_request(self, request: bytes, *, detached: bool = False) -> None:
         """Send a request. For a guest in a pool, the caller has to ring the pool's bell afterwards."""
         if self.pool is None:
-            self.slot.send_request(request)
+            self.slot.send_request(request, detached=detached)
         else:
-            self.slot.put_request(request)
+            self.slot.put_request(request, detached=detached)
         if self.dead:
             # The supervisor may have marked the slot as dead before the request cleared that word.
             self.slot.mark_dead()
