@@ -3,6 +3,8 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
+from aici_engine.events import explanation_fields
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -86,7 +88,7 @@ def _fork(fork: "Fork") -> dict[str, Any]:
 def _sequence(sequence: "Result[Any] | Fork") -> dict[str, Any]:
     return {
         "text": sequence.text,
-        "tokens": [_token(token) for token in sequence.tokens],
+        "tokens": [token_fields(token) for token in sequence.tokens],
         "finish_reason": str(sequence.finish_reason),
         **({} if sequence.stop is None else {"stop": sequence.stop}),
         "logs": sequence.logs,
@@ -94,9 +96,11 @@ def _sequence(sequence: "Result[Any] | Fork") -> dict[str, Any]:
     }
 
 
-def _token(token: "Token") -> dict[str, Any]:
-    shown = {"id": token.token_id, "bytes": token.data.hex(), "origin": str(token.origin)}
-    if token.logprob is None:
-        return shown
-    likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in token.top_logprobs]
-    return shown | {"logprob": token.logprob, "top_logprobs": likeliest}
+def token_fields(token: "Token") -> dict[str, Any]:
+    shown: dict[str, Any] = {"id": token.token_id, "bytes": token.data.hex(), "origin": str(token.origin)}
+    if token.logprob is not None:
+        likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in token.top_logprobs]
+        shown |= {"logprob": token.logprob, "top_logprobs": likeliest}
+    if token.explanation is not None:
+        shown["explanation"] = explanation_fields(token.explanation)
+    return shown

@@ -9,6 +9,7 @@ import typer
 
 from aici_base.errors import UsageError
 from aici_cli.constraint import Flags, constraint_from, script_constraint, with_constraint_flags
+from aici_cli.explain import explain_stream
 from aici_cli.files import bounded, check_utf8
 from aici_cli.model_flags import ModelFlags, with_model_flags
 from aici_cli.output import print_json
@@ -17,6 +18,7 @@ from aici_cli.report import report
 from aici_cli.sampling_flags import with_sampling_flags
 from aici_cli.script import script_from
 from aici_cli.waiting import waiting
+from aici_engine.sampling_params import MAX_LOGPROBS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,6 +50,16 @@ def run(
     model: Any = None,
     chat: Annotated[bool, typer.Option("--chat", help="Put the prompt into the model's chat template.")] = False,
     json: Annotated[bool, typer.Option("--json", help="Print one JSON document instead of streaming text.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Print each step: what the mask allowed and refused, forced, taken back. With --json: JSON lines.",
+        ),
+    ] = False,
+    explain_top: Annotated[
+        int, typer.Option(min=0, max=MAX_LOGPROBS, help="With --explain: show this many of the likeliest tokens.")
+    ] = 3,
     log: Annotated[bool, typer.Option("--log", help="Print the controller's log on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if given, or run a script that controls the text."""
@@ -74,10 +86,12 @@ def run(
         is_script = control is not None and control.is_script
         text = "" if is_script and not given else _prompt(given)  # a script needs no prompt
         options = {name: value for name, value in sampling.items() if name != "max_tokens" or value is not None}
+        if explain:
+            options["explain"] = explain_top
         llm = opening.open(controllers=control is not None)
     with llm:
         results = _run(llm, text, control, options, num_samples=num_samples, chat=chat, quiet=json)
-        shown = document(text, llm.model, results) if json else None
+        shown = document(text, llm.model, results) if json and not explain else None
     if shown is not None:
         print_json(shown)
     report(results, log=log, constrained=control is not None)
@@ -93,7 +107,7 @@ def _run(
     chat: bool,
     quiet: bool,
 ) -> "Sequence[aici.Result[Any]]":
-    """Return the results of all samples. Write their texts in order, each as it comes, separated by newlines."""
+    """Return the results of all samples. Write their texts, or their steps, in order, each as it comes."""
     seed = options["seed"]
     results = []
     with contextlib.ExitStack() as stack:
@@ -106,6 +120,10 @@ def _run(
             )
             streams.append(stack.enter_context(start))
         for number, stream in enumerate(streams):
+            if "explain" in options:
+                sample = number if num_samples > 1 else None
+                results.append(explain_stream(stream, sample=sample, as_json=quiet))
+                continue
             if number and not quiet:
                 print(flush=True)
             results.append(stream_text(stream, quiet=quiet))

@@ -67,6 +67,8 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l threads -r -f -d 'Threa
 complete -c aici -n '__fish_seen_subcommand_from run' -l max-forks -r -f -d 'Forks that a controller may make, the first sequence included (default: 16).'
 complete -c aici -n '__fish_seen_subcommand_from run' -l chat -d 'Put the prompt into the model’s chat template.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json -d 'Print one JSON document instead of streaming text.'
+complete -c aici -n '__fish_seen_subcommand_from run' -l explain -d 'Print each step: what the mask allowed and refused, forced, taken back. With --json: JSON lines.'
+complete -c aici -n '__fish_seen_subcommand_from run' -l explain-top -r -f -d 'With --explain: show this many of the likeliest tokens.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l log -d 'Print the controller’s log on stderr.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from batch' -F

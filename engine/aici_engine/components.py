@@ -88,7 +88,7 @@ def _connect(
     eos_tokens = executor.eos_tokens or frozenset({vocabulary.eos_token})
     if runtime.vocab_size:
         eos_tokens |= {runtime.eos_token}
-    output = EventOutput(vocabulary.token_bytes, on_step)
+    output = EventOutput(vocabulary.token_bytes, on_step, lambda token: tokenizer.id_to_token(token) or str(token))
     ids = itertools.count(1)
 
     def new_id() -> SeqId:

@@ -13,12 +13,14 @@ from aici_engine.events import (
     ControlEvent,
     EmbeddingEvent,
     Event,
+    Explanation,
     FinishEvent,
     FinishReason,
     ForkedEvent,
     ForkEvent,
     Origin,
     ScoreEvent,
+    SuspendedEvent,
     Token,
     TokenEvent,
     TokenScore,
@@ -33,13 +35,19 @@ _log = logging.getLogger(__name__)
 class EventOutput:
     """Changes the transcripts of sequences, and sends the events to the requests' sinks, on the engine's thread.
 
-    `token_bytes[id]`: the bytes of a token, empty for special tokens; ids beyond the list have no bytes. `on_step`: see
-    `flush`. A sink that raises aborts its request.
+    `token_bytes[id]`: the bytes of a token, empty for special tokens; ids beyond the list have no bytes. `name_of`: the
+    name of a special token. `on_step`: see `flush`. A sink that raises aborts its request.
     """
 
-    def __init__(self, token_bytes: Seq[bytes], on_step: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self,
+        token_bytes: Seq[bytes],
+        on_step: Callable[[], None] | None = None,
+        name_of: Callable[[TokenId], str] = str,
+    ) -> None:
         self._token_bytes = token_bytes
         self._on_step = on_step
+        self._name_of = name_of
         self._told = False
 
     def accepted(self, seq: Sequence) -> None:
@@ -96,6 +104,11 @@ class EventOutput:
             seq.remove(num_tokens)
             self._tell(seq, BacktrackEvent(num_tokens))
 
+    def suspended(self, seq: Sequence) -> None:
+        """Report that the guest waits for another fork, to a request that wants explanations."""
+        if seq.sampling.explain is not None:
+            self._tell(seq, SuspendedEvent())
+
     def finish(self, seq: Sequence, reason: FinishReason, error: AiciError | None) -> None:
         """Report the end of a sequence. After the last sequence of a request, send the request's terminal event."""
         group = seq.group
@@ -120,10 +133,19 @@ class EventOutput:
     def _bytes(self, token_id: TokenId) -> bytes:
         return self._token_bytes[token_id] if token_id < len(self._token_bytes) else b""
 
+    def _named(self, explanation: Explanation) -> Explanation:
+        """Return the explanation with the texts of its tokens."""
+        likeliest = (each._replace(text=self._text(each.token_id)) for each in explanation.likeliest)
+        return explanation._replace(likeliest=tuple(likeliest))
+
+    def _text(self, token_id: TokenId) -> str:
+        return self._bytes(token_id).decode("utf-8", "replace") or self._name_of(token_id)
+
     def _append(
         self, seq: Sequence, score: TokenScore, data: bytes, origin: Origin, kept_as: TokenId | None = None
     ) -> None:
-        token = Token(score.token_id, data, origin, score.logprob, score.top_logprobs)
+        explanation = score.explanation and self._named(score.explanation)
+        token = Token(score.token_id, data, origin, score.logprob, score.top_logprobs, explanation)
         text = seq.append(token, kept_as=kept_as)
         seq.clock.mark_token()
         self._tell(seq, TokenEvent(token, text))

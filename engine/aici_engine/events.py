@@ -50,14 +50,53 @@ class Origin(StrEnum):
     FORCED = "forced"
 
 
+class LikelyToken(NamedTuple):
+    """A token that the model found likely. `text`: its text, or the name of a special token. `probability`: before the
+    mask. `allowed`: the mask let the token pass."""
+
+    token_id: TokenId
+    text: str
+    probability: float
+    allowed: bool
+
+
+class Explanation(NamedTuple):
+    """How a token came to be sampled, for requests with `SamplingParams.explain`.
+
+    `num_allowed`: the number of tokens that the mask allowed. `probability`, `masked_probability`: of the sampled
+    token, before and after the mask. `likeliest`: the likeliest tokens before the mask, likeliest first. Probabilities
+    are the model's own: before penalties, temperature, top-k, top-p and min-p. `forward_s`: seconds from the begin of
+    the forward pass to its logits, for all sequences of the step together. `guest_s`: seconds in which the guest
+    computed the mask; None without a controller.
+    """
+
+    num_allowed: int
+    probability: float
+    masked_probability: float
+    likeliest: tuple[LikelyToken, ...]
+    forward_s: float = 0.0
+    guest_s: float | None = None
+
+
+def explanation_fields(explanation: Explanation) -> dict[str, Any]:
+    """Return the explanation as an object of JSON."""
+    likeliest = [
+        {"id": token_id, "text": text, "probability": probability, "allowed": allowed}
+        for token_id, text, probability, allowed in explanation.likeliest
+    ]
+    return {**explanation._asdict(), "likeliest": likeliest}
+
+
 class Token(NamedTuple):
-    """An output token. `data`: its bytes, empty for special tokens. `logprob`, `top_logprobs`: see `SamplingParams`."""
+    """An output token. `data`: its bytes, empty for special tokens. `logprob`, `top_logprobs`, `explanation`: see
+    `SamplingParams`; a forced token has no explanation."""
 
     token_id: TokenId
     data: bytes
     origin: Origin
     logprob: float | None = None
     top_logprobs: tuple[tuple[TokenId, float], ...] = ()
+    explanation: Explanation | None = None
 
 
 class TokenScore(NamedTuple):
@@ -69,6 +108,7 @@ class TokenScore(NamedTuple):
     token_id: TokenId
     logprob: float | None = None
     top_logprobs: tuple[tuple[TokenId, float], ...] = ()
+    explanation: Explanation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +160,11 @@ class BacktrackEvent:
     """The last `num_tokens` tokens of the output, and beyond the output of the prompt, were removed."""
 
     num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class SuspendedEvent:
+    """The controller waits for another fork. Sent for requests with `SamplingParams.explain` only."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,6 +250,7 @@ Event: TypeAlias = (
     | ControlEvent
     | TokenEvent
     | BacktrackEvent
+    | SuspendedEvent
     | FinishEvent
     | ForkedEvent
     | ForkEvent

@@ -63,7 +63,8 @@ class FlightResult:
     `rows[i]`: the rows of logits for chunk i of the plan, in the sampler's form; a GPU may still compute the numbers.
     `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `spoiled`: the pass
     failed after it had begun, so pages do not hold what the cache says. `answers`: see `GuestSession.answers`.
-    `began_at`: by the monotonic clock. `waited_s`: seconds that the engine waited for guests after the forward pass.
+    `began_at`: by the monotonic clock. `forward_s`: seconds from then to the logits. `waited_s`: seconds that the
+    engine waited for guests after the forward pass.
     `states[i]`: the final states for chunk i of the plan, `num_states` rows; empty if no chunk wants states.
     """
 
@@ -73,6 +74,7 @@ class FlightResult:
     answers: dict[SeqId, GuestAnswer]
     new_forks: list[NewFork]
     began_at: float
+    forward_s: float
     waited_s: float
     states: list[FinalStates] = field(default_factory=list)
 
@@ -159,7 +161,10 @@ class FlightRunner:
         self._profile.lap("answers")
         self._remove(flight)
         spoiled = flight.pending is not None and not rows
-        return FlightResult(flight.plan, rows, spoiled, answers, flight.new_forks, flight.began_at, waited_s, states)
+        return FlightResult(
+            flight.plan, rows, spoiled, answers, flight.new_forks,
+            began_at=flight.began_at, forward_s=began - flight.began_at, waited_s=waited_s, states=states,
+        )  # fmt: skip
 
     def abandon(self) -> None:
         """Give up all flights. Their guests are heard, and their new forks run; no sequence gets a token."""

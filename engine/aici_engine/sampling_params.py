@@ -52,6 +52,9 @@ class SamplingParams:
     top-p and min-p. A forced token has 0.0. Only allowed tokens are listed, so all log-probabilities are finite.
     None: no log-probability is computed.
 
+    `explain` k: report how each sampled token came about: how many tokens the mask allowed, and the k likeliest tokens
+    before the mask (`Token.explanation`). None: no explanation is computed.
+
     `min_tokens`: neither EOS nor a stop token is drawn before so many tokens of output. `stop_token_ids`: any of these
     tokens ends the output, and is no part of the text. `bad_tokens`: no run of these tokens is completed in prompt and
     output, as transformers' `bad_words_ids`. These three do not go with a controller.
@@ -238,6 +241,16 @@ class SamplingParams:
             flag=Flag(help="With --json: log-probabilities, and the K likeliest tokens; 0: none of these."),
         ),
     ] = None
+    explain: Annotated[
+        int | None,
+        Parameter(
+            help="Report how many tokens the mask allowed, and this many of the likeliest tokens before the mask.",
+            why="explanations take time",
+            ge=0,
+            le=MAX_LOGPROBS,
+            rest=ApiField(),
+        ),
+    ] = None
     ignore_eos: Annotated[
         bool,
         Parameter(
@@ -314,6 +327,7 @@ class SamplingOptions(TypedDict, total=False):
     stop: str | Sequence[str]
     logit_bias: Mapping[int, float]
     logprobs: int | None
+    explain: int | None
     ignore_eos: bool
     min_tokens: int
     stop_token_ids: tuple[int, ...]

@@ -110,8 +110,13 @@ class StepCommitter:
 
     def _sample(self, result: FlightResult, candidates: list[_Candidate]) -> dict[SeqId, TokenScore | AiciError]:
         """Sample the candidates in need of a token. Return tokens and errors by sequence."""
-        wanted = [candidate.to_sample for candidate in candidates if candidate.wants_token()]
+        needy = [candidate for candidate in candidates if candidate.wants_token()]
+        wanted = [candidate.to_sample for candidate in needy]
         tokens = self._sampler.sample_batch(wanted)
+        tokens = [
+            _with_times(token, candidate, result.forward_s) if candidate.seq.sampling.explain is not None else token
+            for token, candidate in zip(tokens, needy, strict=True)
+        ]
         if result.rows:
             now = time.monotonic()
             # Flights overlap: a flight's own time begins when the flight before has ended.
@@ -178,3 +183,10 @@ class StepCommitter:
             bits = candidate.to_sample.bits
             is_choice = bits is None or int(np.bitwise_count(bits).sum()) > 1
             self._session.sampled(seq, self._eos_for_guests, is_choice=is_choice)
+
+
+def _with_times(token: TokenScore | AiciError, candidate: _Candidate, forward_s: float) -> TokenScore | AiciError:
+    if isinstance(token, AiciError) or token.explanation is None:
+        return token
+    guest_s = None if candidate.answer is None else candidate.answer.took_s
+    return token._replace(explanation=token.explanation._replace(forward_s=forward_s, guest_s=guest_s))

@@ -27,9 +27,10 @@ NAMES = {
         "FinishEvent",
         "ForkEvent",
         "ForkedEvent",
+        "SuspendedEvent",
         "TokenEvent",
     ),
-    *("FinishReason", "Origin", "Timings", "Token", "Usage"),
+    *("Explanation", "FinishReason", "LikelyToken", "Origin", "Timings", "Token", "Usage"),
     *(
         "AiciError",
         "ControllerError",

@@ -41,6 +41,7 @@ CASES: dict[str, Case] = {
     "biased": lambda: (PROMPT, None, {"max_tokens": 3, "logit_bias": {28: 50.0}}),
     "stop": lambda: ("1, 2, 3", None, {"stop": " 6", "max_tokens": 20}),
     "logprobs": lambda: (PROMPT, None, {"max_tokens": 4, "logprobs": 2}),
+    "explain": lambda: (PROMPT, aici.regex("[A-Z][a-z]{3}"), {"explain": 2}),
     "regex": lambda: (PROMPT, aici.regex("[A-Z][a-z]{2,9}"), {}),
     "regex sampled": lambda: (PROMPT, aici.regex("[a-z]{9}"), {"temperature": 1.5, "seed": 7}),
     "regex cut off": lambda: (PROMPT, aici.regex("[a-z]{90}"), {"max_tokens": 4}),
@@ -82,12 +83,21 @@ def shown(result: aici.Result[Any]) -> dict[str, Any]:
     document["usage"] = (usage.prompt_tokens, usage.sampled_tokens, usage.ff_tokens)
     document["forks"] = [(fork.index, fork.parent, fork.text, fork.finish_reason, fork.logs) for fork in result.forks]
     document["logprobs"] = [pytest.approx(token.logprob, abs=0.01) for token in result.tokens]
+    document["explanations"] = [_shown_explanation(token.explanation) for token in result.tokens]
     document["error"] = str(result.error)
     try:
         document["value"] = result.value
     except aici.AiciError as error:
         document["value"] = (type(error), error.message)
     return document
+
+
+def _shown_explanation(why: aici.Explanation | None) -> Any:
+    if why is None:
+        return None
+    probabilities = [why.probability, why.masked_probability, *(each.probability for each in why.likeliest)]
+    others = [(each.token_id, each.text, each.allowed) for each in why.likeliest]
+    return why.num_allowed, others, why.guest_s is None, [pytest.approx(each, abs=0.01) for each in probabilities]
 
 
 @pytest.mark.parametrize("name", CASES)

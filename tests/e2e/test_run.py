@@ -51,6 +51,20 @@ def test_json_has_every_field() -> None:
     assert out["error"] is None
 
 
+def test_explain_shows_what_the_mask_refused() -> None:
+    flags = ["--explain", "--explain-top", "1", "--regex", "[A-Z]{2}", "The capital of France is"]
+    done = warm_aici("run", *flags)
+    assert done.returncode == 0, done.stderr
+    title, *steps, end = [line for line in done.stdout.splitlines() if not line.startswith("log ")]
+    assert title.split()[:2] == ["step", "token"]
+    assert re.fullmatch(r"""sampled  "[A-Z]+" +(<0.1|[\d.]+)% +[\d.]+% +\d+  refused " Paris" [\d.]+%""", steps[0])
+    assert re.fullmatch(r'ended    aici-stop: "[A-Z]{2}"', end)
+    lines = [json.loads(line) for line in warm_aici("run", "--json", *flags).stdout.splitlines()]
+    [wanted] = next(line for line in lines if line["event"] == "token")["explanation"]["likeliest"]
+    assert (wanted["text"], wanted["allowed"]) == (" Paris", False)
+    assert f'"{lines[-1]["text"]}"' in end
+
+
 def test_a_piped_prompt_gives_the_same_as_an_argument() -> None:
     greedy = ["--regex", "[a-z]{3,9}", "--max-tokens", "8"]
     assert (

@@ -11,11 +11,14 @@ from aici_engine.events import (
     BacktrackEvent,
     ControlEvent,
     Event,
+    Explanation,
     FinishEvent,
     FinishReason,
     ForkedEvent,
     ForkEvent,
+    LikelyToken,
     Origin,
+    SuspendedEvent,
     Timings,
     Token,
     TokenEvent,
@@ -87,6 +90,8 @@ class _Fork:
             if "backtrack" in entry:
                 del self._output[max(0, len(self._output) - entry["backtrack"]) :]
                 yield BacktrackEvent(entry["backtrack"])
+            elif "suspended" in entry:
+                yield SuspendedEvent()
             else:
                 self._output.append(_token(entry))
                 yield TokenEvent(self._output[-1], text)
@@ -125,8 +130,23 @@ class _Fork:
 def _token(entry: Mapping[str, Any]) -> Token:
     top = tuple((TokenId(each["id"]), each["logprob"]) for each in entry.get("top_logprobs", ()))
     return Token(
-        TokenId(entry["id"]), bytes.fromhex(entry["bytes"]), Origin(entry["origin"]), entry.get("logprob"), top
+        TokenId(entry["id"]),
+        bytes.fromhex(entry["bytes"]),
+        Origin(entry["origin"]),
+        entry.get("logprob"),
+        top,
+        _explanation(entry.get("explanation")),
     )
+
+
+def _explanation(told: Mapping[str, Any] | None) -> Explanation | None:
+    if told is None:
+        return None
+    likeliest = tuple(
+        LikelyToken(TokenId(each["id"]), each["text"], each["probability"], each["allowed"])
+        for each in told["likeliest"]
+    )
+    return Explanation(**{**told, "likeliest": likeliest})
 
 
 def _usage(told: Mapping[str, int]) -> Usage:

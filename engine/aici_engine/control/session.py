@@ -56,10 +56,14 @@ MAX_FORKS_IN_ALL = 1024
 
 @dataclass(frozen=True, slots=True)
 class GuestAnswer:
-    """The answer for one sequence: a splice, or `bits`, the mask (least significant bit first, 1: allowed)."""
+    """The answer for one sequence: a splice, or `bits`, the mask (least significant bit first, 1: allowed).
+
+    `took_s`: seconds in which the guest computed.
+    """
 
     splice: Splice | None
     bits: npt.NDArray[np.uint8]
+    took_s: float = 0.0
 
     def copy(self) -> "GuestAnswer":
         """Return an answer with bits of its own."""
@@ -272,7 +276,7 @@ class GuestSession:
                 self._heard.add(seq.seq_id)
                 continue
             if self._noted(seq, result) and result is not None:
-                answers[seq.seq_id] = GuestAnswer(result.result, bits)
+                answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         return answers
 
     def keep(self, answers: Mapping[SeqId, GuestAnswer]) -> None:
@@ -418,6 +422,8 @@ class GuestSession:
             seq.guest.last_was_eos = False
         if pre.num_forks == 0:
             seq.end(_stopped(seq))
+        if pre.suspend and not pre.late and not seq.guest.suspended:
+            self._output.suspended(seq)
         seq.guest.suspended, seq.guest.late = pre.suspend, pre.late
         if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
             why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"

@@ -18,8 +18,8 @@ from aici_engine.sequences.sequence import Sequence
 
 
 class DeviceSampler(Sampler[torch.Tensor]):
-    """Samples plain rows on the device. Rows with a bias, penalties, bans or log-probabilities are copied and go to
-    `host`."""
+    """Samples plain rows on the device. Rows with a bias, penalties, bans, log-probabilities or explanations are
+    copied and go to `host`."""
 
     def __init__(self, host: HostSampler, masks: TensorMasks, device: torch.device) -> None:
         self._host = host
@@ -62,7 +62,8 @@ def _on_host(rows: Seq[torch.Tensor]) -> Seq[Logits]:
 
 def _is_plain(seq: Sequence) -> bool:
     params = seq.sampling
-    return seq.sampler.bias is None and params.logprobs is None and not (params.penalizes or params.bans)
+    is_silent = params.logprobs is None and params.explain is None
+    return is_silent and seq.sampler.bias is None and not (params.penalizes or params.bans)
 
 
 def _result(token: int, masked: bool) -> TokenScore | AiciError:

@@ -12,6 +12,7 @@ from aici_base.errors import AiciError, ControllerError
 from aici_engine.arrays import Array
 from aici_engine.events import TokenScore
 from aici_engine.sample.bans import ban
+from aici_engine.sample.explain import explain
 from aici_engine.sample.logprobs import LogSoftmax, log_softmax, score
 from aici_engine.sample.masks import Logits, MaskApplier
 from aici_engine.sample.pipeline import NOTHING_ALLOWED, Choose, choose, penalize
@@ -75,6 +76,7 @@ class HostSampler(Sampler[Logits]):
         if seq.sampler.bias is not None:
             ids, biases = seq.sampler.bias
             row[ids] += biases
+        unmasked = None if seq.sampling.explain is None else row.copy()
         if bits is not None:
             self._masks.apply(bits, row)
         if seq.sampling.bans:
@@ -93,6 +95,9 @@ class HostSampler(Sampler[Logits]):
             if bits is not None and str(error) == NOTHING_ALLOWED:
                 raise ControllerError("the controller's mask allows no token") from error
             raise AiciError(str(error)) from error
-        if seq.sampling.logprobs is None:
-            return TokenScore(token)
-        return self._log_softmax(unpenalized, token, seq.sampling.logprobs)
+        score = TokenScore(token)
+        if seq.sampling.logprobs is not None:
+            score = self._log_softmax(unpenalized, token, seq.sampling.logprobs)
+        if unmasked is not None:
+            score = score._replace(explanation=explain(unmasked, unpenalized, token, seq.sampling.explain or 0))
+        return score

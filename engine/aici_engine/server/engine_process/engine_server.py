@@ -19,6 +19,7 @@ from aici_engine.events import (
     ForkEvent,
     Origin,
     ScoreEvent,
+    SuspendedEvent,
     Token,
     TokenEvent,
 )
@@ -136,6 +137,8 @@ def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
             return _token_out(stream, token, text)
         case BacktrackEvent(num_tokens):
             return wire.BacktrackOut(stream, num_tokens)
+        case SuspendedEvent():
+            return wire.SuspendedOut(stream)
         case ControlEvent(logs, storage):
             return wire.ControlOut(stream, logs, list(storage))
         case ForkedEvent(parent, text, tokens):
@@ -160,4 +163,5 @@ def _sequence_out(stream: int, event: Event) -> wire.SequenceOut:
 
 def _token_out(stream: int, token: Token, text: str) -> wire.TokenOut:
     top = [(int(t), p) for t, p in token.top_logprobs]
-    return wire.TokenOut(stream, token.token_id, token.data, text, token.origin is Origin.FORCED, token.logprob, top)
+    is_forced = token.origin is Origin.FORCED
+    return wire.TokenOut(stream, token.token_id, token.data, text, is_forced, token.logprob, top, token.explanation)

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from aici_engine.config import SamplingParams
-from aici_engine.events import FinishReason
+from aici_engine.events import Explanation, FinishReason
 from aici_engine.failure import Failure as Failure
 from aici_engine.pooling import Pooling
 from aici_engine.request import NOBODY, Share
@@ -75,7 +75,8 @@ class AcceptedOut(Struct, frozen=True, array_like=True, tag="accepted"):
 
 
 class TokenOut(Struct, frozen=True, array_like=True, tag="token"):
-    """A token of the output. `text`: the text added to the stream. `top`: the likeliest tokens, best first."""
+    """A token of the output. `text`: the text added to the stream. `top`: the likeliest tokens, best first.
+    `explanation`: of a sampled token, if the request asked for it."""
 
     stream: int
     token: int
@@ -84,11 +85,18 @@ class TokenOut(Struct, frozen=True, array_like=True, tag="token"):
     forced: bool
     logprob: float | None
     top: list[tuple[int, float]]
+    explanation: Explanation | None = None
 
 
 class BacktrackOut(Struct, frozen=True, array_like=True, tag="backtrack"):
     stream: int
     num_tokens: int
+
+
+class SuspendedOut(Struct, frozen=True, array_like=True, tag="suspended"):
+    """The controller waits for another fork. Sent to requests that asked for explanations."""
+
+    stream: int
 
 
 Score: TypeAlias = tuple[int, float | None, list[tuple[int, float]]]
@@ -157,7 +165,7 @@ class ForkedOut(Struct, frozen=True, array_like=True, tag="forked"):
     tokens: list[TokenOut]
 
 
-SequenceOut: TypeAlias = TokenOut | BacktrackOut | ControlOut | FinishOut | ForkedOut
+SequenceOut: TypeAlias = TokenOut | BacktrackOut | SuspendedOut | ControlOut | FinishOut | ForkedOut
 
 
 class ForkOut(Struct, frozen=True, array_like=True, tag="fork"):

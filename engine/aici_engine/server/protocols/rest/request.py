@@ -44,6 +44,7 @@ class RunRequest(BaseModel):
     if TYPE_CHECKING:
         logit_bias: dict[str, float]
         logprobs: int | None
+        explain: int | None
 
 
 async def generation_of(service: Service, principal: Principal, request: RunRequest) -> Generation:

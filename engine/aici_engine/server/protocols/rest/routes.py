@@ -22,7 +22,7 @@ def router() -> APIRouter:
         """Run a controller. The response is server-sent events: an `initial-run`, a `run` per step, then `[DONE]`."""
         service = await use(body.model)
         generation = await sse.unless_gone(request, generation_of(service, principal, body))
-        with_tokens = body.return_tokens or body.logprobs is not None
+        with_tokens = body.return_tokens or body.logprobs is not None or body.explain is not None
         warnings = generation.controller.warnings if generation.controller else ()
         events = run_events(service, principal, generation, with_tokens=with_tokens)
         return await sse.respond(request, events, warning_headers(warnings))

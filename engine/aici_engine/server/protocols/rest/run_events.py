@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from aici_base.errors import ControllerError, NotFoundError
+from aici_engine.events import explanation_fields
 from aici_engine.server.errors import MissingControllerError, text_of
 from aici_engine.server.gateway import sse
 from aici_engine.server.link import wire
@@ -129,6 +130,8 @@ class ForkView:
                 self._tokens.append(_token(event))
             case wire.BacktrackOut():
                 self._tokens.append({"backtrack": event.num_tokens})
+            case wire.SuspendedOut():
+                self._tokens.append({"suspended": True})
             case wire.ControlOut():
                 self._logs += event.logs
                 self._storage += event.storage
@@ -160,8 +163,14 @@ class ForkView:
 
 
 def _token(event: wire.TokenOut) -> dict[str, Any]:
-    token = {"id": event.token, "bytes": event.data.hex(), "origin": "forced" if event.forced else "sampled"}
+    token: dict[str, Any] = {
+        "id": event.token,
+        "bytes": event.data.hex(),
+        "origin": "forced" if event.forced else "sampled",
+    }
     if event.logprob is not None:
         likeliest = [{"id": token_id, "logprob": logprob} for token_id, logprob in event.top]
         token |= {"logprob": event.logprob, "top_logprobs": likeliest}
+    if event.explanation is not None:
+        token["explanation"] = explanation_fields(event.explanation)
     return token

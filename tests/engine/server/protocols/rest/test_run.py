@@ -11,7 +11,8 @@ import pytest
 from starlette.testclient import TestClient
 
 from aici_base.errors import AiciError, ControllerError, NotFoundError, RuntimeDiedError
-from aici_engine.events import FinishReason
+from aici_base.ids import TokenId
+from aici_engine.events import Explanation, FinishReason, LikelyToken
 from aici_engine.server.api.app import create_app
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.link import wire
@@ -155,6 +156,29 @@ def test_log_probabilities_come_with_the_tokens() -> None:
     (token,) = first["forks"][0]["tokens"]
     likeliest = [{"id": 0, "logprob": -0.5}]
     assert token == {"id": 0, "bytes": "61", "origin": "sampled", "logprob": -0.5, "top_logprobs": likeliest}
+
+
+def test_explanations_and_suspensions_come_with_the_tokens() -> None:
+    why = Explanation(2, 0.25, 0.5, (LikelyToken(TokenId(5), "the", 0.5, allowed=False),), 0.125, None)
+
+    def script(submit: wire.Submit) -> list[wire.StreamOut]:
+        token = wire.TokenOut(submit.stream, 0, b"a", "a", False, None, [], why)
+        *_, finish = says("a")(submit)
+        return [wire.SuspendedOut(submit.stream), token, finish]
+
+    engine = FakeEngine([script])
+    _, [_, *events] = run(engine, explain=1)
+    assert engine.submitted[0].sampling.explain == 1
+    suspended, token = (each for event in events for each in event["forks"][0]["tokens"])
+    assert suspended == {"suspended": True}
+    assert token["explanation"] == {
+        "num_allowed": 2,
+        "probability": 0.25,
+        "masked_probability": 0.5,
+        "likeliest": [{"id": 5, "text": "the", "probability": 0.5, "allowed": False}],
+        "forward_s": 0.125,
+        "guest_s": None,
+    }
 
 
 def test_the_request_to_the_engine() -> None:
