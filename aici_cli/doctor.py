@@ -64,7 +64,10 @@ def _shared_memory() -> Finding:
 def _sandbox() -> Finding:
     from aici_runtime.workers import sandbox
 
-    return Finding("sandbox", "ok", f"guests are confined by WebAssembly, {sandbox.describe()}")
+    walls = sandbox.survey()
+    standing = sandbox.names(wall for wall in walls if not wall.reason)
+    absent = "; ".join(f"no {wall.name}: {wall.reason}" for wall in walls if wall.reason)
+    return Finding("sandbox", "ok", f"guests are confined by WebAssembly, {standing}", absent)
 
 
 def _cache() -> Finding:

@@ -83,7 +83,8 @@ class InProcessRuntime:
         try:
             instance = self._instance(module)
             if not is_first and guest in self._snapshots:
-                snapshot.start_from(instance, self._snapshot(guest))
+                with self._snapshot(guest).open("rb") as file:
+                    snapshot.start_from(instance, file.fileno())
             state.memory, state.trie = instance.memory, self._vocabulary.tries[instance.abi]
             return InProcessGuest(instance, self._host, state, mask_bytes(self._vocabulary.vocab_size))
         except GuestError as error:

@@ -143,10 +143,17 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             timer_resolution_us=settings.timer_resolution_us,
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
+            uses_pools=pool_size > 0,
             memory_bytes=settings.limits.memory_bytes * (NUM_WORKER_SLOTS if pool_size else 1),
             stepper_pidfd=own_pidfd,
         )
-        services.start(spawner.PROCESS_NAME, begin(lambda: spawner.main(config, sockets)), replace=start_spawner)
+
+        def run() -> None:
+            for mailbox in (requests, responses, side_requests, side_responses):
+                mailbox.close()
+            spawner.main(config, sockets)
+
+        services.start(spawner.PROCESS_NAME, begin(run), replace=start_spawner)
 
     def start_side(generation: int = 0, unanswered: Sequence[str | None] = ()) -> None:
         config = SideConfig(

@@ -16,7 +16,7 @@ A snapshot holds data of a guest and no code: a wrong snapshot harms its guests 
 
 import os
 import struct
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 import wasmtime
@@ -69,14 +69,17 @@ def make(
     *,
     memory_max_bytes: int,
     max_table_elements: int = MAX_TABLE_ELEMENTS,
+    before_guest: Callable[[], None] = lambda: None,
 ) -> None:
     """Run a guest until it has read the vocabulary, and write the snapshot into an empty file.
 
-    Raise NoSnapshotError if the module has no snapshot. Runs code of the guest, so call in the sandbox.
+    Raise NoSnapshotError if the module has no snapshot. Runs code of the guest, so call in the sandbox. `before_guest`
+    is called when all is prepared, before the first instruction of the guest.
     """
     host = _VocabularyHost(vocabulary)
     linker = Linker(engine, host.on_failure)
     host.define(linker, returns_offset=returns_offset(module))
+    before_guest()
     try:
         guest = Guest(
             engine=engine,
@@ -109,27 +112,21 @@ def _write(guest: Guest, descriptor: int) -> None:
         os.pwrite(descriptor, guest.memory.page(number), PAGE_BYTES * (1 + number))
 
 
-def start_from(guest: Guest, path: Path) -> None:
-    """Give a new guest the state of a snapshot of its module.
+def start_from(guest: Guest, descriptor: int) -> None:
+    """Give a new guest the state of a snapshot of its module. `descriptor`: of the file, open for reading.
 
-    Raise NoSnapshotError if the file is missing, damaged, or too large for the memory limit. Then the guest is of no
-    use any more.
+    Raise NoSnapshotError if the file is damaged, or too large for the memory limit. Then the guest is of no use any
+    more.
     """
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise NoSnapshotError(str(error)) from error
     try:
         size, values = _read_head(descriptor)
         guest.memory.grow_to(size)
         if guest.memory.size_bytes() != size or [len(value) for value in guest.globals()] != [*map(len, values)]:
-            raise NoSnapshotError(f"{path} belongs to another module")
+            raise NoSnapshotError("the snapshot belongs to another module")
         guest.memory.map_file(descriptor, PAGE_BYTES)
         guest.set_globals(values)
     except (OSError, GuestError) as error:
         raise NoSnapshotError(str(error)) from error
-    finally:
-        os.close(descriptor)
     guest.is_initialized = True
 
 

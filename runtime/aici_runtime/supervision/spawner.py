@@ -7,6 +7,7 @@ becomes the parent of forks with a dead parent, and the kernel reaps for the spa
 
 import contextlib
 import gc
+import logging
 import os
 import select
 import socket
@@ -31,14 +32,16 @@ from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers import sandbox, worker
 from aici_runtime.workers.guest_setup import WorkerContext
 from aici_runtime.workers.guest_transfer import GuestTransfer
+from aici_runtime.workers.sandbox import Sandbox
 from aici_runtime.workers.worker_reports import WorkerReports
 
 PROCESS_NAME = "aicirt-spawner"
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
-    """`memory_bytes`: linear memory of all guests of a process."""
+    """`memory_bytes`: linear memory of all guests of a process. `uses_pools`: `--placement pool`."""
 
     table: WorkerSlotTable
     transfer: GuestTransfer
@@ -51,6 +54,7 @@ class SpawnerConfig:
     worker_user: str | None
     store_dir: Path
     memory_bytes: int
+    uses_pools: bool
     stepper_pidfd: int
 
 
@@ -85,8 +89,8 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
     """Run the spawner in a fresh fork."""
     process.set_name(PROCESS_NAME)
     process.adopt_orphans()
+    _close_other_descriptors(config, sockets)
     context = _prepare(config)
-    sandbox.enter(memory_bytes=config.memory_bytes, user=config.worker_user, modules=config.store_dir)
     # Never collected, never written: the pages stay shared with every worker.
     gc.collect()
     process.give_back_memory()
@@ -109,6 +113,7 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
 
 
 def _prepare(config: SpawnerConfig) -> WorkerContext:
+    """Prepare the common parts of all workers, then enter the sandbox."""
     engine = wasmtime_engine.new_engine()
     tokenize = host_tokenizer.load(config.vocabulary.tokenizer_json, config.vocabulary.tries["v2"])
     host_functions = HostFunctions(
@@ -131,7 +136,45 @@ def _prepare(config: SpawnerConfig) -> WorkerContext:
         vocabulary=config.vocabulary,
         limits=config.limits,
         stepper_pidfd=config.stepper_pidfd,
+        sandbox=_enter_sandbox(config),
     )
+
+
+def _close_other_descriptors(config: SpawnerConfig, sockets: SpawnerSockets) -> None:
+    """Close the descriptors that belong to other parts of the runtime, such as the file of a trace. Their owners in
+    this process are never used again, and never freed."""
+    sockets.asking.close()
+    sockets.ready.close()
+    ours = {
+        0,
+        1,
+        2,
+        config.stepper_pidfd,
+        config.reports.fileno(),
+        sockets.requests.fileno(),
+        sockets.starting.fileno(),
+    }
+    for descriptor in {int(name) for name in os.listdir("/proc/self/fd")} - ours:
+        with contextlib.suppress(OSError):  # the one that listed the others
+            os.close(descriptor)
+
+
+def _enter_sandbox(config: SpawnerConfig) -> Sandbox:
+    with contextlib.suppress(OSError):  # the side process will report the reason
+        config.store_dir.mkdir(parents=True, exist_ok=True)
+    entered = sandbox.enter(
+        memory_bytes=config.memory_bytes,
+        user=config.worker_user,
+        modules=config.store_dir,
+        seals=not config.uses_pools,
+    )
+    _log.info(
+        "guests are confined by WebAssembly, %s", sandbox.names(wall for wall in entered.walls if not wall.reason)
+    )
+    for wall in entered.walls:
+        if wall.reason:
+            _log.info("no wall of guests: %s: %s", wall.name, wall.reason)
+    return entered
 
 
 def _spawn(context: WorkerContext, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket) -> None:

@@ -1,8 +1,9 @@
 """The work before the first step: load the module, create the guest, pass the prompt."""
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers.guest_transfer import GuestTransfer
+from aici_runtime.workers.sandbox import Sandbox
 from aici_runtime.workers.startup import WorkerStartup
 from aici_runtime.workers.worker_reports import WorkerReports
 
@@ -46,6 +48,7 @@ class WorkerContext:
     vocabulary: LoadedVocabulary
     limits: Limits
     stepper_pidfd: int
+    sandbox: Sandbox
 
 
 def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
@@ -53,10 +56,17 @@ def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartu
     state = context.host_functions.guest
     compiled = Path(order["compiled"])
     try:
-        guest = _start(context, load_module(context.engine, compiled), order.get("snapshot"))
-    except (GuestError, wasmtime.WasmtimeError) as error:
+        module = load_module(context.engine, compiled)
+    except wasmtime.WasmtimeError as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
-        raise SetupError(f"Error (setup): {reason}{_flag_of(str(reason), context.limits)}") from error
+        raise SetupError(f"Error (setup): {reason}") from error
+    with _opened(order.get("snapshot")) as snapshot_file:
+        context.sandbox.seal()
+        startup.watch()
+        try:
+            guest = _start(context, module, snapshot_file)
+        except (GuestError, wasmtime.WasmtimeError) as error:
+            raise SetupError(f"Error (setup): {error}{_flag_of(str(error), context.limits)}") from error
     state.memory = guest.memory
     if "module_arg" in order:
         state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
@@ -67,12 +77,26 @@ def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartu
     return guest, make_driver(context, guest, state)
 
 
-def _start(context: WorkerContext, module: wasmtime.Module, snapshot_path: str | None) -> Guest:
+@contextlib.contextmanager
+def _opened(path: str | None) -> Iterator[int | None]:
+    """Yield a descriptor of a file for reading; None without a file."""
+    try:
+        descriptor = None if path is None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        descriptor = None
+    try:
+        yield descriptor
+    finally:
+        if descriptor is not None:
+            os.close(descriptor)
+
+
+def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None) -> Guest:
     """Instantiate the module, from a snapshot if there is one that can be used. Raises GuestError."""
     guest = make_guest(context, module)
-    if snapshot_path is not None:
+    if snapshot_file is not None:
         try:
-            snapshot.start_from(guest, Path(snapshot_path))
+            snapshot.start_from(guest, snapshot_file)
         except snapshot.NoSnapshotError:
             guest.close()
             guest = make_guest(context, module)
@@ -90,6 +114,7 @@ def make_snapshot(context: WorkerContext, compiled: Path) -> int | None:
             descriptor,
             memory_max_bytes=context.limits.memory_bytes,
             max_table_elements=context.limits.table_elements,
+            before_guest=context.sandbox.seal,
         )
     except (snapshot.NoSnapshotError, wasmtime.WasmtimeError):
         return None

@@ -1,8 +1,13 @@
 """The rights that the spawner, and so every worker, gives up for good before the first guest runs.
 
-WebAssembly is the wall; the sandbox is for the day when the wall has a hole. A process with guests cannot gain rights,
-open a file for writing, make a socket to the outside, start a program, or touch other processes. A protection that the
-kernel lacks is left out; `describe` lists the active ones. A fork inherits everything, so nothing is set per worker.
+WebAssembly is the wall; the sandbox is for the day when the wall has a hole. The sandbox has two stages:
+
+- `enter`, in the spawner: no new rights, no writing of files, no socket to the outside, no program, no other process.
+  A fork inherits everything.
+- `Sandbox.seal`, in the process of a guest, once the compiled module is loaded and before the guest's first
+  instruction: no file at all, no new code, no memory that no limit counts, no capability, and not the user root.
+
+A protection that the kernel lacks is left out; `Sandbox.walls` has the reason.
 
 RLIMIT_DATA is generous, because host functions need memory too. Two limits are not set: RLIMIT_NPROC would count all
 processes of the user, and RLIMIT_FSIZE would hit wasmtime's images of a guest's memory (memfd).
@@ -10,149 +15,142 @@ processes of the user, and RLIMIT_FSIZE would hit wasmtime's images of a guest's
 
 import ctypes
 import os
-import platform
 import pwd
 import resource
-import struct
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final, NamedTuple
+
+import orjson
 
 from aici_base.errors import UsageError
+from aici_runtime.workers import capabilities, landlock, syscall_filter
+from aici_runtime.workers.landlock import Landlock
 
-_PR_SET_NO_NEW_PRIVS = 38
-_PR_SET_SECCOMP, _FILTER = 22, 2
+_PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _MAX_DESCRIPTORS = 1024
 _ROOM_FOR_THE_HOST_BYTES = 512 * 1024 * 1024
-
-_MACHINES = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
-"""The kernel's numbers of the architectures, in the order of the columns below."""
-
-_Numbers = tuple[int | None, int | None]
-_ALLOWED: dict[str, _Numbers] = {
-    # read, write and wait
-    "read": (0, 63), "write": (1, 64), "close": (3, 57), "fstat": (5, 80), "lseek": (8, 62), "pread64": (17, 67),
-    "pwrite64": (18, 68), "readv": (19, 65), "writev": (20, 66), "ftruncate": (77, 46), "fcntl": (72, 25),
-    "dup": (32, 23), "dup3": (292, 24), "pipe2": (293, 59), "poll": (7, None), "ppoll": (271, 73),
-    "epoll_create1": (291, 20), "epoll_ctl": (233, 21), "epoll_wait": (232, None), "epoll_pwait": (281, 22),
-    "newfstatat": (262, 79), "statx": (332, 291), "readlinkat": (267, 78), "faccessat": (269, 48),
-    "getdents64": (217, 61), "getcwd": (79, 17), "stat": (4, None), "lstat": (6, None), "access": (21, None),
-    "readlink": (89, None), "select": (23, None), "pselect6": (270, 72),
-    # existing sockets
-    "sendto": (44, 206), "recvfrom": (45, 207), "sendmsg": (46, 211), "recvmsg": (47, 212), "shutdown": (48, 210),
-    "getsockname": (51, 204), "getsockopt": (55, 209),
-    # memory
-    "mmap": (9, 222), "mprotect": (10, 226), "munmap": (11, 215), "brk": (12, 214), "mremap": (25, 216),
-    "madvise": (28, 233), "memfd_create": (319, 279), "membarrier": (324, 283),
-    # threads, signals to the process itself, time
-    "futex": (202, 98), "set_robust_list": (273, 99), "rseq": (334, 293), "set_tid_address": (218, 96),
-    "sched_yield": (24, 124), "sched_getaffinity": (204, 123), "gettid": (186, 178), "getpid": (39, 172),
-    "getppid": (110, 173), "getuid": (102, 174), "geteuid": (107, 175), "getgid": (104, 176), "getegid": (108, 177),
-    "rt_sigaction": (13, 134), "rt_sigprocmask": (14, 135), "rt_sigreturn": (15, 139), "sigaltstack": (131, 132),
-    "nanosleep": (35, 101), "clock_nanosleep": (230, 115), "clock_gettime": (228, 113), "clock_getres": (229, 114),
-    "gettimeofday": (96, 169), "restart_syscall": (219, 128), "getrandom": (318, 278), "uname": (63, 160),
-    "getrlimit": (97, 163), "sysinfo": (99, 179), "wait4": (61, 260), "pidfd_open": (434, 434),
-    "exit": (60, 93), "exit_group": (231, 94),
-}  # fmt: skip
-"""The numbers for x86-64 and for arm64."""
-
-_CLONE: _Numbers = (56, 220)
-_CLONE3: _Numbers = (435, 435)
-_OPEN: _Numbers = (2, None)
-_OPENAT: _Numbers = (257, 56)
-_SOCKETPAIR: _Numbers = (53, 199)
-_IOCTL: _Numbers = (16, 29)
-_PRCTL: _Numbers = (157, 167)
-
-_NEW_NAMESPACES = 0x7E020080
-_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
-_UNIX = 1
-_CLOEXEC_AND_NONBLOCK = (0x5450, 0x5451, 0x5421)
-_SET_PDEATHSIG, _SET_NAME = 1, 15
-
-# Classic BPF: u16 code, u8 jump if true, u8 jump if false, u32 operand. `struct seccomp_data`: number, architecture,
-# instruction pointer, arguments of 8 bytes.
-_INSTRUCTION = struct.Struct("<HBBI")
-_LOAD, _EQUAL, _ANY_OF, _RETURN = 0x20, 0x15, 0x45, 0x06
-_NUMBER_AT, _ARCHITECTURE_AT, _ARGUMENTS_AT = 0, 4, 16
-_ALLOW, _REFUSE, _ABSENT, _KILL = 0x7FFF0000, 0x00050001, 0x00050026, 0x80000000
-"""Results of a filter: continue; EPERM; ENOSYS; end the process."""
+_NOBODY: Final = 65534
+_TO_LOAD = 1 << capabilities.DAC_OVERRIDE | 1 << capabilities.DAC_READ_SEARCH
+_TO_CHANGE_USER = 1 << capabilities.SETUID | 1 << capabilities.SETGID
+_TO_STOP_NOBODY = _TO_CHANGE_USER | 1 << capabilities.KILL
+"""Without KILL, the runtime could not stop a guest of another user."""
 
 
-class _Program(ctypes.Structure):
-    _fields_ = (("length", ctypes.c_ushort), ("code", ctypes.c_char_p))
+class Wall(NamedTuple):
+    """A protection, and why it does not stand; an empty reason: the wall stands."""
+
+    name: str
+    reason: str = ""
 
 
-def enter(*, memory_bytes: int, user: str | None = None, modules: Path | None = None) -> None:
+class Sandbox:
+    """What `enter` leaves to `seal`. `seals` is False for pools, which load modules as long as they live."""
+
+    def __init__(self, *, memory_bytes: int, user: str | None, modules: Path | None, seals: bool) -> None:
+        self.walls: list[Wall] = []
+        self._seals = seals
+        self._becomes_nobody = False
+        self._no_files: Landlock | None = None
+        self._serving: syscall_filter.SyscallFilter | None = None
+        _limit(memory_bytes)
+        self._stands("resource limits")
+        if user is not None:
+            _become(user, modules)
+        libc = ctypes.CDLL(None)
+        libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
+        self._stands("no_new_privs")
+        self._drop_capabilities(user)
+        libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+        self._stands("not dumpable")
+        missing = syscall_filter.missing()
+        self._refuse_files(modules)
+        self._filter(missing)
+
+    def seal(self) -> None:
+        """Give up all that only loading a module needs. The process has a single thread, and is a guest's from now
+        on."""
+        if not self._seals:
+            return
+        if self._becomes_nobody:
+            os.setgroups([])
+            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+        capabilities.keep_only(0)
+        if self._no_files is not None:
+            self._no_files.enter()
+            self._no_files.close()
+        if self._serving is not None:
+            self._serving.install()
+
+    def _stands(self, name: str, reason: str = "") -> None:
+        self.walls.append(Wall(name, reason))
+
+    def _drop_capabilities(self, user: str | None) -> None:
+        able = capabilities.effective()
+        self._becomes_nobody = os.geteuid() == 0 and able & _TO_STOP_NOBODY == _TO_STOP_NOBODY
+        capabilities.forget_bounding_set()
+        capabilities.keep_only(able & (_TO_LOAD | (_TO_CHANGE_USER if self._becomes_nobody else 0)))
+        self._stands("no capabilities", self._unless_sealed())
+        if user is not None or self._becomes_nobody:
+            self._stands("a user without rights", "" if user is not None else self._unless_sealed())
+        elif os.geteuid() == 0:
+            self._stands("a user without rights", "root lacks the capabilities SETUID, SETGID and KILL here")
+        else:
+            self._stands("a user without rights", "only root can run guests as another user (--worker-user)")
+
+    def _unless_sealed(self) -> str:
+        return "" if self._seals else "pools load modules as long as they live (--placement pool)"
+
+    def _refuse_files(self, modules: Path | None) -> None:
+        abi = landlock.version()
+        if abi == 0:
+            self._stands("Landlock: no files", "the kernel has no Landlock, or has it switched off")
+            return
+        rules = Landlock(readable=modules if modules is not None and modules.is_dir() else None)
+        rules.enter()
+        rules.close()
+        self._no_files = Landlock()
+        self._stands("Landlock: no files", self._unless_sealed())
+        needs = "" if abi >= landlock.SCOPES_SINCE else f"Linux 6.12 has it; this kernel has version {abi} of Landlock"
+        self._stands("Landlock: no signals and abstract sockets", needs)
+
+    def _filter(self, missing: str) -> None:
+        self._stands("a filter of system calls", missing)
+        if not missing:
+            self._serving = syscall_filter.serving()
+            syscall_filter.loading().install()
+
+
+def enter(*, memory_bytes: int, user: str | None = None, modules: Path | None = None, seals: bool = True) -> Sandbox:
     """Enter the sandbox: this process and all future children, once, while the process has a single thread.
 
-    `memory_bytes`: linear memory of a guest. Raises UsageError for a `user` who is unknown, whom this process may not
-    become, or who cannot read the folder `modules`.
+    `memory_bytes`: linear memory of a guest. `modules`: the only folder whose files can still be read, until `seal`.
+    Raises UsageError for a `user` who is unknown, whom this process may not become, or who cannot read the folder.
     """
-    _limit(memory_bytes)
-    if user is not None:
-        _become(user, modules)
-    libc = ctypes.CDLL(None)
-    libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
-    if platform.machine() in _MACHINES:
-        code = _filter(list(_MACHINES).index(platform.machine()))
-        program = _Program(len(code) // _INSTRUCTION.size, code)
-        libc.prctl(_PR_SET_SECCOMP, _FILTER, ctypes.byref(program), 0, 0)
+    return Sandbox(memory_bytes=memory_bytes, user=user, modules=modules, seals=seals)
 
 
-def _filter(column: int) -> bytes:
-    """Return the filter: a block per system call, each with a return at the end. Unlisted calls are refused."""
-    code = [
-        _INSTRUCTION.pack(_LOAD, 0, 0, _ARCHITECTURE_AT),
-        _INSTRUCTION.pack(_EQUAL, 1, 0, list(_MACHINES.values())[column]),
-        _INSTRUCTION.pack(_RETURN, 0, 0, _KILL),
-        _INSTRUCTION.pack(_LOAD, 0, 0, _NUMBER_AT),
-    ]
-
-    def block(numbers: _Numbers, *body: bytes) -> None:
-        number = numbers[column]
-        if number is not None:
-            code.extend((_INSTRUCTION.pack(_EQUAL, 0, len(body), number), *body))
-
-    for numbers in _ALLOWED.values():
-        block(numbers, _return(_ALLOW))
-    block(_CLONE3, _return(_ABSENT))  # the flags lie in memory, invisible to the filter; glibc then falls back to clone
-    block(_CLONE, *_unless(0, _ANY_OF, [_NEW_NAMESPACES]))
-    block(_OPENAT, *_unless(2, _ANY_OF, [_WRITING]))
-    block(_OPEN, *_unless(1, _ANY_OF, [_WRITING]))
-    block(_SOCKETPAIR, *_only(0, [_UNIX]))
-    block(_IOCTL, *_only(1, _CLOEXEC_AND_NONBLOCK))
-    block(_PRCTL, *_only(0, [_SET_PDEATHSIG, _SET_NAME]))
-    return b"".join((*code, _return(_REFUSE)))
+def names(walls: Iterable[Wall]) -> str:
+    return ", ".join(wall.name for wall in walls)
 
 
-def _return(value: int) -> bytes:
-    return _INSTRUCTION.pack(_RETURN, 0, 0, value)
-
-
-def _unless(argument: int, test: int, operands: Sequence[int]) -> list[bytes]:
-    return _decide(argument, test, operands, _REFUSE, _ALLOW)
-
-
-def _only(argument: int, operands: Sequence[int]) -> list[bytes]:
-    return _decide(argument, _EQUAL, operands, _ALLOW, _REFUSE)
-
-
-def _decide(argument: int, test: int, operands: Sequence[int], then: int, otherwise: int) -> list[bytes]:
-    """Compare the lower half of an argument, which comes first: all tested arguments have 32 bits."""
-    code = [_INSTRUCTION.pack(_LOAD, 0, 0, _ARGUMENTS_AT + 8 * argument)]
-    for operand in operands:
-        code += [_INSTRUCTION.pack(test, 0, 1, operand), _return(then)]
-    return [*code, _return(otherwise)]
-
-
-def describe() -> str:
-    """Return the protections that are active on this machine, as text."""
-    return ", ".join(["a filter of system calls"] * _has_seccomp() + ["no_new_privs", "resource limits"])
-
-
-def _has_seccomp() -> bool:
-    actions = Path("/proc/sys/kernel/seccomp/actions_avail")
-    return platform.machine() in _MACHINES and actions.is_file() and "errno" in actions.read_text().split()
+def survey() -> list[Wall]:
+    """Return the walls of this machine, as a child finds them that enters the sandbox."""
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            sandbox = enter(memory_bytes=1 << 20)
+            sandbox.seal()
+            os.write(write_end, orjson.dumps([[*wall] for wall in sandbox.walls]))
+        finally:
+            os._exit(0)
+    os.close(write_end)
+    with os.fdopen(read_end, "rb") as said:
+        walls = [Wall(*wall) for wall in orjson.loads(said.read() or b"[]")]
+    os.waitpid(child, 0)
+    return walls
 
 
 def _limit(memory_bytes: int) -> None:

@@ -58,10 +58,12 @@ class WorkerStartup:
         if slot == NO_SLOT:
             process.set_name(TEMPLATE_NAME)
             self._send_pidfd()
-            self._watch.start(self._setup)
             return self._receive()
-        self._watch.start()
         return self._begin(slot, generation)
+
+    def watch(self) -> None:
+        """Start the watchdog, once the process is sealed: a filter of system calls covers later threads alone."""
+        self._watch.start(self._setup if self.is_template else None)
 
     def _begin(self, slot: int, generation: int) -> dict[str, Any]:
         process.set_name(WORKER_NAME)

@@ -15,6 +15,10 @@ class WorkerReports:
     def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
 
+    def fileno(self) -> int:
+        """Return the descriptor of the socket."""
+        return self._sock.fileno()
+
     def born(self, slot: WorkerSlot, generation: int) -> None:
         """Announce this worker. The first act of a worker: from here on the supervisor knows the process."""
         pidfd = os.pidfd_open(os.getpid())

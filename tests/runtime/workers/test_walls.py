@@ -1,0 +1,70 @@
+"""Native code in a guest's process, in the real sandbox: every attempt is stopped."""
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from aici_base.ids import SeqId
+from aici_runtime.client import Runtime
+from aici_runtime.workers import sandbox, syscall_filter
+from tests.runtime import walls
+from tests.runtime.support.native_code import ATTEMPTS
+from tests.runtime.support.processes import one
+
+pytestmark = pytest.mark.skipif(bool(syscall_filter.missing()), reason="no seccomp for this kernel or processor")
+needs_root = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("setpriv") is None, reason="only root becomes somebody else"
+)
+
+
+def test_every_attempt_is_stopped() -> None:
+    assert {name: done for name, done in walls.outcomes_here().items() if not done.startswith("stopped: ")} == {}
+
+
+@needs_root
+def test_every_attempt_is_stopped_for_a_user() -> None:
+    outcomes = walls.outcomes_of(walls.NOBODY)
+    assert len(outcomes) == len(ATTEMPTS)
+    assert {name: done for name, done in outcomes.items() if not done.startswith("stopped: ")} == {}
+
+
+@needs_root
+def test_a_guest_has_neither_the_channels_nor_rights(tmp_path: Path) -> None:
+    """As root sees the process: no channel of the engine, no capability, not root, and few descriptors."""
+    with Runtime(walls.config(tmp_path, f"--trace={tmp_path}/trace")) as runtime:
+        runtime.wait_ready()
+        walls.attempt(runtime, SeqId(1), [])
+        process = Path(f"/proc/{one(runtime, 'aicirt-seq')}")
+        mapped = {
+            line.split(maxsplit=5)[5] for line in (process / "maps").read_text().splitlines() if "/dev/shm" in line
+        }
+        assert not [name for name in mapped if "cmd" in name or "resp" in name or "sem." in name]
+        opened = {os.readlink(entry) for entry in (process / "fd").iterdir()}
+        assert not [name for name in opened if "/dev/shm" in name or "trace" in name]
+        status = (process / "status").read_text()
+        assert "CapEff:\t0000000000000000" in status
+        assert "CapBnd:\t0000000000000000" in status
+        assert "Uid:\t65534\t65534\t65534\t65534" in status
+
+
+def test_the_survey_names_every_wall_once() -> None:
+    names = [wall.name for wall in sandbox.survey()]
+    assert "a filter of system calls" in names
+    assert len(names) == len(set(names))
+
+
+def test_pools_keep_most_walls(tmp_path: Path) -> None:
+    """The processes of pools load modules, which they can read, and make code; they have room for many guests."""
+    with Runtime(walls.config(tmp_path, "--placement=pool")) as runtime:
+        runtime.wait_ready()
+        outcomes = walls.attempt(runtime, SeqId(1), list(ATTEMPTS))
+    done = {name for name, outcome in outcomes.items() if not outcome.startswith("stopped: ")}
+    assert "read a file of the system" not in done
+    assert "signal a process by fcntl" not in done
+    assert done <= {
+        "look whether a file exists", "map shared memory", "map memory that grows as a stack", "make a file in memory",
+        "map 2 GiB of memory", "map writable code", "make memory executable", "become root",
+        "use a capability", "be dumpable",
+    }  # fmt: skip
