@@ -21,7 +21,7 @@ _MAX_PAGE: Final = 1000
 
 
 class ServerAnswers:
-    """Answers lines by a server, one connection a line. A context manager; leaving it breaks off the lines that run.
+    """Answers lines by a server, several at a time. A context manager; leaving it breaks off the lines that run.
 
     Raises UnreachableError without a server at the address, and UnauthorizedError for a wrong key.
     """
@@ -56,13 +56,13 @@ class ServerAnswers:
             exchange.read_errors(),
         ):
             response = exchange.any_response()
-            if response.status == HTTPStatus.UNAUTHORIZED:
+            if response.status_code == HTTPStatus.UNAUTHORIZED:
                 exchange.response()  # raises; every line would fail
-            after = response.headers["retry-after"] or ""
+            after = response.headers.get("retry-after", "")
             return Answer(
-                status=response.status,
-                body=_json(response.read(), response.status),
-                request_id=response.headers["x-request-id"] or "",
+                status=response.status_code,
+                body=_json(response.read(), response.status_code),
+                request_id=response.headers.get("x-request-id", ""),
                 retry_after_s=float(after) if after.isdecimal() else None,
             )
 
@@ -71,7 +71,7 @@ class ServerAnswers:
         end = time.monotonic() + _START_S
         while time.monotonic() < end:
             with self._server.send("GET", "/ready", for_operators=True) as exchange:
-                if exchange.any_response().status == HTTPStatus.OK:
+                if exchange.any_response().status_code == HTTPStatus.OK:
                     return
             if self._stopped.wait(_LOOK_AGAIN_S):
                 return

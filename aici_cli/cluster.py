@@ -83,7 +83,8 @@ def status(
     json: Annotated[bool, typer.Option("--json", help="Print JSON; with --watch, a line per change.")] = False,
 ) -> None:
     """Show the pipeline of a server: stages, ranges, epoch, pages, times, interruptions."""
-    from aici.remote.connection import DEFAULT_URL, Server
+    from aici.remote.address import DEFAULT_URL
+    from aici.remote.connection import Server
     from aici_cli.cluster_status import show
 
     show(Server(server or DEFAULT_URL), watch=watch, json=json)

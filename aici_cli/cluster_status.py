@@ -127,6 +127,6 @@ def _documents(server: "Server") -> Iterator[Mapping[str, Any]]:
         server.send("GET", "/cluster", for_operators=True, accept="text/event-stream") as exchange,
         exchange.read_errors(),
     ):
-        for line in exchange.response():
+        for line in exchange.lines():
             if line.startswith(b"data: "):
                 yield loads(line.removeprefix(b"data: "))

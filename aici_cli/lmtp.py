@@ -168,7 +168,7 @@ def _connected(server: str) -> Iterator["ClientConnection"]:
     from websockets.exceptions import InvalidHandshake, InvalidStatus, InvalidURI
     from websockets.sync.client import connect
 
-    from aici.remote.connection import NOT_THERE
+    from aici.remote.address import NOT_THERE
 
     try:
         url, headers = address(server)

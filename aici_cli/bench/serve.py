@@ -136,7 +136,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 @contextmanager
 def _server(url: str | None, model: str | None, max_num_seqs: int) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the URL of `/v1` and the headers with the key."""
-    from aici.remote.connection import split_url
+    from aici.remote.address import split_url
 
     if url is not None:
         yield split_url(url)

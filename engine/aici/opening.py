@@ -6,7 +6,6 @@ from pathlib import Path
 from aici.backend import Backend
 from aici.errors import UsageError
 from aici.local import LocalBackend, LocalOptions
-from aici.remote.backend import RemoteBackend
 
 
 def open_backend(
@@ -20,4 +19,6 @@ def open_backend(
     for field in fields(options):
         if getattr(options, field.name) != field.default:
             raise UsageError(f"{field.name} does not go with server=", hint="the server decides about its engine")
+    from aici.remote.backend import RemoteBackend  # loads httpx
+
     return RemoteBackend(server, model=None if model is None else str(model), api_key=api_key)

@@ -65,7 +65,7 @@ def test_every_exported_error_is_an_aici_error() -> None:
 
 
 def test_importing_loads_no_model_code() -> None:
-    heavy = {"torch", "transformers", "numpy", "wasmtime", "pydantic", "fastapi"}
+    heavy = {"torch", "transformers", "numpy", "wasmtime", "pydantic", "fastapi", "httpx2", "httpcore2"}
     code = f"import sys, aici; print(*{heavy} & set(sys.modules))"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == ""

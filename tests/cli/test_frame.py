@@ -12,7 +12,7 @@ from aici_controllers.catalog import SHIPPED, guest_names
 from tests.support.cli import AICI, aici
 
 ROOT = Path(__file__).parents[2]
-HEAVY = {"torch", "transformers", "wasmtime", "fastapi", "numpy", "tokenizers"}
+HEAVY = {"torch", "transformers", "wasmtime", "fastapi", "numpy", "tokenizers", "httpx2", "httpcore2"}
 
 
 def test_help_names_the_commands_and_loads_nothing_heavy() -> None:

@@ -21,7 +21,7 @@ from aici_engine.parameter import Api
 from aici_engine.sampling_params import to_request
 
 _MAX_AT_A_TIME: Final = 64
-_DATA, _DONE = b"data: ", b"data: [DONE]\n"
+_DATA, _DONE = b"data: ", b"data: [DONE]"
 
 
 class RemoteBackend:
@@ -69,6 +69,7 @@ class RemoteBackend:
         for run in runs:
             run.abort()
         self._stop_workers()
+        self._server.close()
 
     def _told_model(self, name: str) -> None:
         self._model = name
@@ -203,7 +204,7 @@ class _Run:
 def _objects(exchange: Exchange) -> Iterator[Mapping[str, Any]]:
     """Yield the `initial-run`, then each `run`."""
     with exchange.read_errors():
-        for line in exchange.response():
+        for line in exchange.lines():
             if line == _DONE:
                 return
             if line.startswith(_DATA):

@@ -1,83 +1,53 @@
-"""HTTP to a server: one connection a request, and failures as errors of aici."""
+"""HTTP to a server: a client of httpx, and failures as errors of aici."""
 
 import contextlib
-import http.client
 import json
-import signal
-import socket
+import os
+import ssl
 import urllib.parse
+import weakref
 from collections.abc import Iterator, Mapping
+from http import HTTPStatus
 from typing import Any, Final
 
+import httpcore2
+import httpx2
+
 from aici.backend import Cancel
-from aici.errors import (
-    AiciError,
-    ForbiddenError,
-    RateLimitError,
-    TooLargeError,
-    UnauthorizedError,
-    UnreachableError,
-    UsageError,
-)
-from aici_base.errors import DEFAULT_RETRY_AFTER_S, class_of
+from aici.errors import AiciError, UnreachableError, UsageError
+from aici.remote.address import NOT_THERE, key_headers, split_url
+from aici.remote.error_answers import error_of
+from aici.remote.transport import BREAKER, Breaker, Transport
 
-DEFAULT_URL: Final = "http://127.0.0.1:4242"
 _CONNECT_S: Final = 10.0
-_MAX_RETRY_AFTER_S: Final = 86400.0
-"""Beyond some centuries, waiting raises OverflowError."""
-_START_FAILED: Final = "While executing instantiate:\n"
-"""The beginning of AICI REST's message about a controller that fails to start."""
-NOT_THERE: Final = "is `aici serve` running there? The server answers once the model is loaded"
-_BY_STATUS: Final[Mapping[int, type[AiciError]]] = {
-    **dict.fromkeys((400, 404, 409, 422), UsageError),
-    401: UnauthorizedError,
-    403: ForbiddenError,
-    413: TooLargeError,
-    429: RateLimitError,
-}
-"""The class of an answer without a known code, for example of a proxy. Any other status: AiciError."""
-
-
-def split_url(url: str) -> tuple[str, dict[str, str]]:
-    """Return the address of `/v1`, and the headers for the key behind `#key=`."""
-    try:
-        parts = urllib.parse.urlsplit(url)
-        parts.netloc.encode("idna")
-        is_plain = parts.path.isascii() and " " not in parts.path
-    except (ValueError, AttributeError, TypeError) as error:
-        raise UsageError(f"{url!r} is no server's address: {error}", hint=f"give one like {DEFAULT_URL}") from error
-    if not is_plain or parts.scheme not in ("http", "https") or not parts.hostname:
-        raise UsageError(f"{url} is no server's address", hint=f"give one like {DEFAULT_URL}")
-    path = parts.path.rstrip("/").removesuffix("/v1") + "/v1"
-    key = urllib.parse.parse_qs(parts.fragment).get("key")
-    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path, "", "")), key_headers(key[0]) if key else {}
-
-
-def key_headers(key: str) -> dict[str, str]:
-    if not (isinstance(key, str) and key.isascii() and key.isprintable()):
-        raise UsageError("the API key is no line of ASCII", hint="is the key complete, and nothing else in it?")
-    return {"Authorization": f"Bearer {key}", "api-key": key}
+_BROKEN: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
 
 
 class Server:
     """A server's address and key. `url` is the server's, with or without `/v1/`; a key may stand behind `#key=`.
 
-    Methods are called from any thread.
+    Methods are called from any thread, and from forked processes. Connections are kept for the next request; they
+    close with this object.
     """
 
     def __init__(self, url: str, *, api_key: str | None = None) -> None:
-        base, self._headers = split_url(url)
+        self._base, self._headers = split_url(url)
         if api_key is not None:
             self._headers = key_headers(api_key)
-        parts = urllib.parse.urlsplit(base)
-        try:
-            port = parts.port
-        except ValueError as error:
-            raise UsageError(f"{url} is no server's address: {error}") from error
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self._host, self._port = parts.hostname or "", port
-        self._path = parts.path
-        self.shown = base.removesuffix("/v1")
+        self.shown = self._base.removesuffix("/v1")
+        self._begin()
+
+    def _begin(self) -> None:
+        self._pid = os.getpid()
+        transport = Transport(is_https=urllib.parse.urlsplit(self._base).scheme == "https")
+        headers = {"User-Agent": "aici", "Accept-Encoding": "identity"} | self._headers
+        timeout = httpx2.Timeout(None, connect=_CONNECT_S)
+        self._client = httpx2.Client(transport=transport, headers=headers, timeout=timeout, trust_env=False)
+        self._close = weakref.finalize(self, self._client.close)
+
+    def close(self) -> None:
+        """Close the connections that are kept."""
+        self._close()
 
     def send(
         self,
@@ -88,30 +58,20 @@ class Server:
         for_operators: bool = False,
         accept: str = "*/*",
     ) -> "Exchange":
-        """Connect and send a request to `/v1` + `path`. Raise UnreachableError without a server at the address.
+        """Return a request to `/v1` + `path`, not yet sent.
 
         `for_operators`: the path is of an operator's route, beside `/v1`.
         """
-        connection = self._kind(self._host, self._port, timeout=_CONNECT_S)
+        if os.getpid() != self._pid:
+            self._begin()  # a forked child must not write on its parent's connections
         is_json = path != "/controllers"
         headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
+        url = (self.shown if for_operators else self._base) + path
         try:
-            connection.connect()
-            # An answer may take long; TCP checks that the server is alive.
-            connection.sock.settimeout(None)
-            connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-            exchange = Exchange(connection, self.shown)
-            with _no_sigpipe():
-                base = self._path.removesuffix("/v1") if for_operators else self._path
-                connection.request(method, base + path, body, self._headers | headers | {"Accept": accept})
-        except (BrokenPipeError, ConnectionResetError):
-            pass  # the server has answered before the end of the request
-        except OSError as error:
-            connection.close()
-            raise UnreachableError(
-                f"{self.shown} cannot be reached: {error.strerror or error}", hint=NOT_THERE
-            ) from error
-        return exchange
+            request = self._client.build_request(method, url, content=body, headers=headers | {"Accept": accept})
+        except httpx2.InvalidURL as error:
+            raise UsageError(f"{self.shown} is no server's address: {error}") from error
+        return Exchange(self, self._client, request)
 
     @contextlib.contextmanager
     def json(
@@ -136,48 +96,66 @@ class Server:
 
 
 class Exchange:
-    """A request and the answer, over one connection. A context manager; the end closes the connection."""
+    """A request and the answer. A context manager; the end gives the connection back."""
 
-    def __init__(self, connection: http.client.HTTPConnection, shown: str) -> None:
-        self._connection = connection
-        self._socket = connection.sock
-        self._response: http.client.HTTPResponse | None = None
-        self.shown = shown
+    def __init__(self, server: Server, client: httpx2.Client, request: httpx2.Request) -> None:
+        self._server = server  # an exchange keeps the connections open
+        self._client = client
+        self._request = request
+        self._breaker = request.extensions[BREAKER] = Breaker()
+        self._response: httpx2.Response | None = None
+        self.shown = server.shown
 
-    def response(self) -> http.client.HTTPResponse:
-        """Wait until the server answers. Raise the error of any status but 200."""
+    def response(self) -> httpx2.Response:
+        """Send the request and wait for the answer's headers. Raise the error of any status but 200.
+
+        Raise UnreachableError without a server at the address.
+        """
         response = self.any_response()
-        if response.status != http.HTTPStatus.OK:
+        if response.status_code != HTTPStatus.OK:
             with self.read_errors():
-                raise _error(response, response.read())
+                raise error_of(response.status_code, response.headers, response.read())
         return response
 
-    def any_response(self) -> http.client.HTTPResponse:
-        """Wait until the server answers, with any status."""
+    def any_response(self) -> httpx2.Response:
+        """Send the request and wait for the answer's headers, with any status."""
         if self._response is None:
             with self.read_errors():
-                self._response = self._connection.getresponse()
+                self._response = self._client.send(self._request, stream=True)
         return self._response
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the answer's lines, as they arrive, without their ends. Only a newline ends a line."""
+        begun: list[bytes] = []
+        with self.read_errors():
+            for chunk in self.response().iter_raw():
+                first, *rest = chunk.split(b"\n")
+                begun.append(first)
+                for line in rest:
+                    yield b"".join(begun)
+                    begun = [line]
+        if last := b"".join(begun):
+            yield last
 
     @contextlib.contextmanager
     def read_errors(self) -> Iterator[None]:
         """Turn errors of the connection and of the JSON into an AiciError."""
         try:
             yield
-        except (OSError, http.client.HTTPException) as error:
+        except (httpcore2.ConnectError, httpcore2.ConnectTimeout) as error:
+            raise _unreachable(self.shown, error) from error
+        except _BROKEN as error:
             raise AiciError(f"the connection to {self.shown} broke: {error!r}") from error
         except (ValueError, KeyError, TypeError) as error:
             raise AiciError(f"{self.shown} does not speak AICI REST: {error}") from error
 
     def break_off(self) -> None:
-        """End the exchange from any thread; a reading thread sees the end of the answer."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+        """End the exchange from any thread, before the answer too; a reading thread sees the end of the answer."""
+        self._breaker.break_off()
 
     def close(self) -> None:
         if self._response is not None:
             self._response.close()
-        self._connection.close()
 
     def __enter__(self) -> "Exchange":
         return self
@@ -195,44 +173,10 @@ def encode(request: Mapping[str, object]) -> bytes:
         raise UsageError(f"the request is not JSON: {error}") from error
 
 
-def quote(name: str) -> str:
-    return urllib.parse.quote(name, safe="")
-
-
-def _error(response: http.client.HTTPResponse, body: bytes) -> AiciError:
-    """Return the error that an answer reports: in AICI REST's form, in OpenAI's form, or in none."""
-    codes: tuple[object, ...] = ()
-    try:
-        told = json.loads(body)
-        told = told.get("error", told)
-        # AICI REST has the error's code in `code`, OpenAI's form in `type`.
-        message, hint, codes = told["message"], told.get("hint") or "", (told.get("code"), told.get("type"))
-    except (ValueError, KeyError, AttributeError):
-        message, hint = body.decode(errors="replace").strip() or f"HTTP status {response.status}", ""
-    message = str(message).removeprefix(_START_FAILED)
-    known = (kind for kind in (class_of(str(code)) for code in codes) if kind is not AiciError)
-    kind = next(known, _BY_STATUS.get(response.status, AiciError))
-    if issubclass(kind, UnauthorizedError):
-        return kind(
-            message,
-            hint=hint,
-            cli_hint="append a key of the server to the URL: #key=KEY",
-            python_hint="pass a key of the server: api_key=",
-        )
-    if issubclass(kind, RateLimitError):
-        after = response.headers["Retry-After"] or ""
-        after_s = min(float(after), _MAX_RETRY_AFTER_S) if after.isdecimal() else DEFAULT_RETRY_AFTER_S
-        return kind(message, hint=hint or f"try again in {after_s:g} s", retry_after_s=after_s)
-    return kind(message, hint=hint)
-
-
-@contextlib.contextmanager
-def _no_sigpipe() -> Iterator[None]:
-    """Block SIGPIPE for this thread: a closed connection raises BrokenPipeError."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
-    try:
-        yield
-    finally:
-        if signal.SIGPIPE not in before:
-            signal.sigtimedwait({signal.SIGPIPE}, 0)
-            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGPIPE})
+def _unreachable(shown: str, error: Exception) -> UnreachableError:
+    cause = error.__cause__ or error.__context__
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        hint = "SSL_CERT_FILE names a file with the certificate that signed the server's"
+        return UnreachableError(f"{shown} cannot be trusted: {cause.verify_message}", hint=hint)
+    reason = (cause.strerror if isinstance(cause, OSError) else None) or str(error)
+    return UnreachableError(f"{shown} cannot be reached: {reason}", hint=NOT_THERE)

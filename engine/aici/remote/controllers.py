@@ -4,7 +4,8 @@ import hashlib
 from collections.abc import Sequence
 
 from aici.errors import AiciError
-from aici.remote.connection import Server, encode, quote
+from aici.remote.address import quote
+from aici.remote.connection import Server, encode
 from aici_runtime.modules.registry import Module
 from aici_runtime.modules.tags import is_module_id
 from aici_runtime.wire import ModuleInfo, TagInfo
@@ -26,7 +27,7 @@ class RemoteControllers:
             response = exchange.response()
             with exchange.read_errors():
                 wasm = response.read()
-            module_id = name if is_module_id(name) else (response.headers["ETag"] or "").strip('"')
+            module_id = name if is_module_id(name) else response.headers.get("ETag", "").strip('"')
             if hashlib.sha256(wasm).hexdigest() != module_id:
                 raise AiciError(f"what {exchange.shown} sent is not the module {module_id}", hint="try again")
             return wasm
