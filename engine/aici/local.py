@@ -17,6 +17,7 @@ from aici.backend import Abort, Call, Cancel, ChatCall, ChatOutcome, Sink, diges
 from aici.chat_stream import constrained_chat
 from aici.constraints import Constraint
 from aici.errors import UnavailableError, UsageError
+from aici.spare_store import SpareStore, can_grow
 from aici_base.ids import TokenId
 from aici_controllers.catalog import SHIPPED, guest_path
 from aici_engine.config import Device, Dtype, EngineConfig
@@ -77,9 +78,18 @@ class LocalBackend:
         self._store = Store()
         with contextlib.ExitStack() as stack:
             self._runtime: Runtime | None = None
+            self._spare: SpareStore | None = None
             if options.controllers:
+                if not can_grow(self._store.folder):
+                    self._spare = stack.enter_context(
+                        contextlib.closing(SpareStore(lambda line: _log.warning("%s", line)))
+                    )
                 # The runtime comes up on another core during the import of torch.
-                config = RuntimeConfig(tokenizer=self._model_dir, max_forks=options.max_forks or DEFAULT_MAX_FORKS)
+                config = RuntimeConfig(
+                    tokenizer=self._model_dir,
+                    max_forks=options.max_forks or DEFAULT_MAX_FORKS,
+                    cache_dir=None if self._spare is None else self._spare.cache_dir,
+                )
                 self._runtime = stack.enter_context(Runtime(patient(config)))
 
             from aici_engine.engine import Engine, import_engine
@@ -172,6 +182,10 @@ class LocalBackend:
         """Make sure that the runtime has a module, and return the id."""
         if self._runtime is None:
             raise UsageError("this LLM has no controller runtime", python_hint="leave out controllers=False")
+        if self._spare is not None:
+            name = controller if isinstance(controller, str) else "the controller"
+            module_id = self._store.resolve(controller) if isinstance(controller, str) else digest(controller)
+            self._spare.provide(module_id, name)
         if isinstance(controller, str):
             if controller not in SHIPPED:
                 return self._store.resolve(controller)

@@ -31,6 +31,15 @@ def test_a_regex_prints_only_the_match() -> None:
     assert done.stderr == ""
 
 
+def test_a_store_that_cannot_be_written_is_replaced_for_this_run() -> None:
+    """Nobody can make a folder in /proc, root neither."""
+    done = aici("run", "--regex", r"\d\d", ULTIMATE, env={"AICI_STORE_DIR": "/proc/aici"})
+    assert done.returncode == 0, done.stderr
+    assert re.fullmatch(r"\d\d", done.stdout)
+    [line] = done.stderr.splitlines()
+    assert line == "/proc/aici cannot be written: regex is compiled in a temporary folder, each time"
+
+
 def test_json_has_every_field() -> None:
     out = document("--regex", r"\d\d", "--log", ULTIMATE)
     assert re.fullmatch(r"\d\d", out["text"])
