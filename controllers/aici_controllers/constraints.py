@@ -12,6 +12,12 @@ from typing import Final, Literal
 from aici_base.errors import UsageError
 from aici_controllers.ask_guest import ask
 from aici_controllers.catalog import SCRIPT_GUESTS
+from aici_controllers.check_cost import (
+    costly_parts_of_grammar,
+    costly_parts_of_pattern,
+    costly_parts_of_schema,
+    one_check,
+)
 from aici_controllers.grammar_check import check_grammar
 from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.reading import read_tree
@@ -57,6 +63,7 @@ class Constraint:
         _check_size(self.argument)
 
 
+@one_check("pattern", costly_parts_of_pattern)
 def regex(pattern: str) -> Constraint:
     """Return the constraint that the whole text matches `pattern`."""
     _check_size(pattern)
@@ -73,6 +80,7 @@ def _regex_hint(message: str) -> str:
     return ""
 
 
+@one_check("grammar", costly_parts_of_grammar)
 def grammar(
     text: str, *, name: str = "grammar", syntax: GrammarSyntax | None = None, load: Load = no_files
 ) -> Constraint:
@@ -97,6 +105,7 @@ def grammar(
     return Constraint("grammar", report.guest_text, tuple(problem.show(name) for problem in report.problems))
 
 
+@one_check("schema", costly_parts_of_schema)
 def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, which is JSON text."""
     _check_size(schema)
@@ -120,6 +129,7 @@ def json_schema(schema: str, options: SchemaOptions = SPACED) -> Constraint:
     return Constraint("json_schema", schema_argument(schema, options).decode(), _shown_warnings(report))
 
 
+@one_check("schema", costly_parts_of_schema)
 def json_schema_or(schema: str, text: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint that the whole text is JSON under the schema, or is `text`."""
     checked = json_schema(schema, options)
@@ -167,6 +177,7 @@ def _inner_schema(text: str) -> str | None:
     return f"give the inner schema, which is at {where}"
 
 
+@one_check("structural tag", costly_parts_of_schema)
 def structural_tag(document: str, options: SchemaOptions = SPACED) -> Constraint:
     """Return the constraint of a structural tag, which is JSON text: free text, and tags with constrained content.
 
@@ -181,6 +192,7 @@ def structural_tag(document: str, options: SchemaOptions = SPACED) -> Constraint
     return Constraint("grammar", report.guest_text, tuple(warning.show_warning() for warning in report.warnings))
 
 
+@one_check("grammar or pattern", costly_parts_of_grammar)
 def quoted(text: str, syntax: Literal["lark", "regex"]) -> Constraint:
     """Return the constraint that the whole text is one of a Lark grammar or of a pattern, followed by a double quote.
 
@@ -229,7 +241,7 @@ def named(guest: str, argument: str) -> Constraint:
     _check_json(guest, argument)
     warnings: tuple[str, ...] = ()
     if guest == "json_schema":
-        report = parse_report(ask(guest, argument.encode()))
+        report = _asked_schema(argument)
         problems, warnings = _shown_problems(report), _shown_warnings(report)
     else:
         question = f'{{"choices": {argument}}}' if guest == "choices" else argument
@@ -237,6 +249,11 @@ def named(guest: str, argument: str) -> Constraint:
     if problems:
         raise UsageError(problems, hint=f"see the README of the guest {guest}")
     return Constraint(guest, argument, warnings)
+
+
+@one_check("schema", costly_parts_of_schema)
+def _asked_schema(argument: str) -> SchemaReport:
+    return parse_report(ask("json_schema", argument.encode()))
 
 
 def script(guest: str, program: str) -> Constraint:

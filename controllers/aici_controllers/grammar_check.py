@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 
 from aici_base.errors import UsageError
 from aici_controllers.ask_guest import ask
+from aici_controllers.check_cost import LONG_FUEL, one_tank
 from aici_controllers.notations.detect import TITLES, Told
 from aici_controllers.notations.lark_imports import Load, no_files
 from aici_controllers.notations.reading import Reading, read_notation
@@ -134,7 +135,8 @@ def accepts(
         place, message = reading.error
         why = f"line {place.line}, column {place.column}: {message}"
         raise UsageError(f"the grammar has errors: {why}", cli_hint="`aici grammar check` lists them all")
-    answer: dict[str, Any] = ask("grammar", {"accepts": {"grammar": reading.guest.text, "input": text}})
+    with one_tank(LONG_FUEL):
+        answer: dict[str, Any] = ask("grammar", {"accepts": {"grammar": reading.guest.text, "input": text}})
     if "problem" in answer:
         why = answer["problem"]
         if reading.told.syntax != "y":  # the answer's places are those of the translation

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Final, Literal, TypedDict
 
 from aici_controllers.ask_guest import ask
+from aici_controllers.check_cost import LONG_FUEL, one_tank
 
 Whitespace = Literal["compact", "none", "spaced", "flexible"]
 Objects = Literal["closed", "open"]
@@ -104,7 +105,8 @@ def check_schema(schema: object, texts: Sequence[str] = (), options: SchemaOptio
         return SchemaReport((SchemaProblem("", "", f"not JSON: {where}: {error.msg}"),), (), ())
     except UnicodeEncodeError:
         return SchemaReport((SchemaProblem("", "", "a lone surrogate is no character"),), (), ())
-    report = parse_report(ask("json_schema", with_texts(argument, texts)))
+    with one_tank(LONG_FUEL if texts else None):
+        report = parse_report(ask("json_schema", with_texts(argument, texts)))
     if isinstance(schema, str) and _is_no_json(report):
         # Python accepts NaN and repeated keys. The guest reports line and column when asked about the text alone.
         alone = parse_report(ask("json_schema", schema.encode()))

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from aici_controllers.check_cost import MAX_TEXT_BYTES, one_tank
 from aici_controllers.notations.detect import Told, told_syntax
 from aici_controllers.notations.gbnf_reader import read_gbnf
 from aici_controllers.notations.lark_imports import Load, no_files
@@ -41,6 +42,10 @@ def beside(folder: Path) -> Load:
 
 def read_tree(text: str, syntax: GrammarSyntax, load: Load = no_files) -> Tree:
     """Return the tree of a grammar in Lark or GBNF. Raise NotationError where the text is wrong."""
+    with one_tank() as tank:
+        tank.text_bytes -= len(text)
+        if tank.text_bytes < 0:
+            raise NotationError(Place(0, 0), f"grammars in Lark and GBNF may have {MAX_TEXT_BYTES >> 10} KiB together")
     text = text.removeprefix("\ufeff").replace("\r\n", "\n")
     return read_lark(text, load=load) if syntax == "lark" else read_gbnf(text)
 

@@ -9,8 +9,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from aici_controllers.notations.free_text import free_text
-from aici_controllers.notations.gbnf_reader import read_gbnf
 from aici_controllers.notations.json_part import JsonPart, pointer_of
+from aici_controllers.notations.reading import read_tree
 from aici_controllers.notations.schema_grammars import with_guest_grammars
 from aici_controllers.notations.tree import (
     ANY_CHAR,
@@ -168,7 +168,7 @@ class _Reader:
         """A grammar in GBNF. Its rules get names of their own."""
         source = part.get("grammar")
         try:
-            tree = read_gbnf(source.text().removeprefix("\ufeff").replace("\r\n", "\n"))
+            tree = read_tree(source.text(), "gbnf")
         except NotationError as error:
             where = f"line {error.place.line}, column {error.place.column}: " if error.place.line else ""
             hint = "a grammar inside of a structural tag is in GBNF, which has no lexer"

@@ -113,7 +113,7 @@ async def controller_call(
 
 async def call_of(service: ChecksConstraints, principal: Principal, wanted: WantedConstraint) -> CheckedCall:
     """Return the controller call of a constraint. Raises as `controller_call`."""
-    constraints = service.constraints
+    constraints = service.constraints.of(principal)
     with about(wanted.field):
         match wanted.kind:
             case "regex":
@@ -128,7 +128,7 @@ async def call_of(service: ChecksConstraints, principal: Principal, wanted: Want
                 return await constraints.structural_tag(wanted.document, wanted.options)
             case "controller":
                 argument = "" if wanted.argument is None else wanted.argument
-                return await constraints.controller(principal, wanted.value, argument)
+                return await constraints.controller(wanted.value, argument)
 
 
 class AnswerConstraint(NamedTuple):
@@ -160,5 +160,5 @@ async def answer_constraint(
         hint = f"leave out {name} or tools, or set tool_choice to none"
         raise UsageError(f"{name} and tools together", hint=hint, param=name)
     with about(name):
-        call = await service.constraints.json_schema_or(wanted.document, syntax.mark, wanted.options)
+        call = await service.constraints.of(principal).json_schema_or(wanted.document, syntax.mark, wanted.options)
     return AnswerConstraint(document=call if choice == "auto" else None)

@@ -2,18 +2,23 @@
 
 The guest parses its argument again: the guest is the parser, runs in another process, and takes arguments from clients
 of the runtime that check nothing. Without the check here, an invalid pattern would cost an instance and fail late. Both
-parse once per argument: the last 256 checks are kept here, and the runtime forks further guests from a template.
+parse once per argument: the last checks are remembered here, and the runtime forks further guests from a template.
+
+A check is bounded (`aici_controllers.check_cost`), API keys check in turn, and failures are remembered too: so no key
+makes the checks of another wait for long, and a costly constraint costs once.
 """
 
 import asyncio
 import hashlib
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
+from typing import Final, Literal
+from weakref import WeakValueDictionary
 
-from aici_base.errors import UsageError
+from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import SCRIPT_GUESTS, guest_names, guest_path
 from aici_controllers.constraints import Constraint
@@ -21,9 +26,14 @@ from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.turns import Turns
 from aici_runtime.modules.tags import is_module_id, is_tag
 
-_KEPT_CHECKS = 256
+_TURNS: Final = 3
+_TURNS_PER_KEY: Final = 2
+_KEPT_CHECKS: Final = 1024
+_KEPT_CHARS: Final = 16 << 20
+_SHORT_TEXT: Final = 64 << 10
 _UPSTREAM_NAMES = {f"gh:microsoft/aici/{guest}": guest for guest in SCRIPT_GUESTS.values()}
 """What upstream AICI's command line sends if it is given a script. The server fetches nothing: the guests ship."""
 _SHOWN_CHARS = 80
@@ -37,71 +47,128 @@ class CheckedCall(ControllerCall):
 
 
 class Constraints:
-    """Checks constraints in threads, two at a time, because a check may take long. Caches the last 256 valid ones."""
+    """Checks constraints in threads: three at a time, two of one key, and the keys in turn.
+
+    Remembers the results of the last 1,024 different checks, as long as they have at most 16 M characters together. A
+    check depends neither on the vocabulary nor on the key.
+    """
 
     def __init__(self, fixed: Mapping[str, str]) -> None:
         """`fixed`: name → module id of the controllers that the server starts with."""
-        self._fixed = fixed
-        self._known: dict[tuple[object, ...], CheckedCall] = {}
-        self._turns = asyncio.Semaphore(2)
+        self.fixed = fixed
+        self._turns = Turns(_TURNS, most_per_key=_TURNS_PER_KEY)
+        self._known: OrderedDict[bytes, CheckedCall | AiciError] = OrderedDict()
+        self._known_chars = 0
+        self._locks = WeakValueDictionary[bytes, asyncio.Lock]()
+
+    def of(self, principal: Principal) -> "KeyConstraints":
+        """Return the constraints as a key sees them."""
+        return KeyConstraints(self, principal)
+
+    async def check(
+        self, owner: str, kind: str, text: str | list[str], options: object, check: Callable[[], Constraint]
+    ) -> CheckedCall:
+        """Return the result of `check`, which depends on `kind`, `text` and `options` alone, or the remembered one.
+
+        `owner`: the name of the key that asks. A remembered failure is raised again.
+        """
+        is_short = isinstance(text, str) and len(text) <= _SHORT_TEXT
+        key = _digest(kind, text, options) if is_short else await asyncio.to_thread(_digest, kind, text, options)
+        if key not in self._known:
+            async with self._locks.setdefault(key, asyncio.Lock()):
+                if key not in self._known:  # else another request has checked it meanwhile
+                    self._remember(key, await self._turns.in_thread(owner, lambda: _outcome(check)))
+        self._known.move_to_end(key)
+        known = self._known[key]
+        if isinstance(known, AiciError):
+            raise known.with_message(known.message)
+        return known
+
+    def _remember(self, key: bytes, outcome: "CheckedCall | AiciError") -> None:
+        self._known[key] = outcome
+        self._known_chars += _num_chars(outcome)
+        while len(self._known) > 1 and (len(self._known) > _KEPT_CHECKS or self._known_chars > _KEPT_CHARS):
+            _, oldest = self._known.popitem(last=False)
+            self._known_chars -= _num_chars(oldest)
+
+
+@dataclass(frozen=True, slots=True)
+class KeyConstraints:
+    """Checks the constraints of one API key. Every method raises UsageError for an invalid or too costly constraint."""
+
+    _all: Constraints
+    _principal: Principal
 
     async def regex(self, pattern: str) -> CheckedCall:
-        return await self._call(("regex", pattern), lambda: constraints.regex(pattern))
+        return await self._check("regex", pattern, None, lambda: constraints.regex(pattern))
 
     async def grammar(self, text: str, syntax: GrammarSyntax | None = None) -> CheckedCall:
-        return await self._call(("grammar", text, syntax), lambda: constraints.grammar(text, syntax=syntax))
+        return await self._check("grammar", text, syntax, lambda: constraints.grammar(text, syntax=syntax))
 
     async def json_schema(self, schema: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
         """`schema`: JSON text."""
-        return await self._call(("json_schema", schema, options), lambda: constraints.json_schema(schema, options))
+        return await self._check("json_schema", schema, options, lambda: constraints.json_schema(schema, options))
 
     async def json_schema_or(self, schema: str, text: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
         """`schema`: JSON text. The answer is a document, or `text`."""
-        key = ("json_schema_or", schema, text, options)
-        return await self._call(key, lambda: constraints.json_schema_or(schema, text, options))
+        return await self._check(
+            "json_schema_or", schema, (text, options), lambda: constraints.json_schema_or(schema, text, options)
+        )
 
     async def structural_tag(self, document: str, options: SchemaOptions = constraints.SPACED) -> CheckedCall:
         """`document`: JSON text."""
-        key = ("structural_tag", document, options)
-        return await self._call(key, lambda: constraints.structural_tag(document, options))
+        return await self._check(
+            "structural_tag", document, options, lambda: constraints.structural_tag(document, options)
+        )
 
     async def quoted(self, text: str, syntax: Literal["lark", "regex"]) -> CheckedCall:
         """The answer is a text of the grammar or pattern, and a double quote."""
-        return await self._call(("quoted", syntax, text), lambda: constraints.quoted(text, syntax))
+        return await self._check("quoted", text, syntax, lambda: constraints.quoted(text, syntax))
 
     async def choices(self, texts: list[str]) -> CheckedCall:
-        return await self._call(("choices", *texts), lambda: constraints.choices(texts))
+        return await self._check("choices", texts, None, lambda: constraints.choices(texts))
 
-    async def substring(self, text: str) -> CheckedCall:
-        return await self._call(("substring", text), lambda: constraints.substring(text))
-
-    async def controller(self, principal: Principal, name: str, argument: object) -> CheckedCall:
+    async def controller(self, name: str, argument: object) -> CheckedCall:
         """Return the call of a controller by module id, tag or shipped name; `structural_tag` is a name, too.
 
-        The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if
-        `principal` may not use the controller.
+        The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if the
+        key may not use the controller.
         """
         name = _UPSTREAM_NAMES.get(name, name)
         if not (is_module_id(name) or is_tag(name)):
             shown = name if len(name) <= _SHOWN_CHARS else f"{name[:_SHOWN_CHARS]}..."
             raise UsageError(f"'controller' must be a 64-char hex string or tag name, got {shown}.", param="controller")
-        principal.check_controller(constraints.TRANSLATED.get(name, name))
+        self._principal.check_controller(constraints.TRANSLATED.get(name, name))
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names() and name not in constraints.TRANSLATED:
             # A fixed name wins over a tag of the same name.
-            return CheckedCall(self._fixed.get(name, name), text)
-        return await self._call((name, "argument", text), lambda: constraints.named(name, text))
+            return CheckedCall(self._all.fixed.get(name, name), text)
+        return await self._check("controller", text, name, lambda: constraints.named(name, text))
 
-    async def _call(self, key: tuple[object, ...], check: Callable[[], Constraint]) -> CheckedCall:
-        if (known := self._known.get(key)) is not None:
-            return known
-        async with self._turns:
-            constraint = await asyncio.to_thread(check)
-        call = CheckedCall(module_id(constraint.guest), constraint.argument, constraint.warnings)
-        if len(self._known) >= _KEPT_CHECKS:
-            del self._known[next(iter(self._known))]
-        self._known[key] = call
-        return call
+    async def _check(
+        self, kind: str, text: str | list[str], options: object, check: Callable[[], Constraint]
+    ) -> CheckedCall:
+        return await self._all.check(self._principal.name, kind, text, options, check)
+
+
+def _outcome(check: Callable[[], Constraint]) -> CheckedCall | AiciError:
+    """Run a check. Failures that come again with the same constraint are returned, all others are raised."""
+    try:
+        constraint = check()
+    except (UsageError, ControllerError) as error:
+        return error.with_message(error.message)  # the copy holds no traceback
+    return CheckedCall(module_id(constraint.guest), constraint.argument, constraint.warnings)
+
+
+def _digest(kind: str, text: str | list[str], options: object) -> bytes:
+    whole = text if isinstance(text, str) else json.dumps(text)
+    return hashlib.sha256(f"{kind} {options!r} {whole}".encode(errors="surrogatepass")).digest()
+
+
+def _num_chars(outcome: CheckedCall | AiciError) -> int:
+    if isinstance(outcome, AiciError):
+        return len(outcome.message) + len(outcome.hint)
+    return len(outcome.argument if isinstance(outcome.argument, str) else "") + sum(map(len, outcome.warnings))
 
 
 def _json(argument: object) -> str:

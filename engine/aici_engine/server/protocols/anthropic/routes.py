@@ -61,7 +61,9 @@ async def _turn_request(service: Service, principal: Principal, body: MessagesRe
     form = await format_of(service, body)
     constraint = await answer_constraint(service, principal, body, choice, form.syntax)
     prompt = await prompt_of(service, body, form)
-    constraints = await constraints_of_tools(service, tools, choice, body.options(strict=strict), form.syntax)
+    constraints = await constraints_of_tools(
+        service.constraints.of(principal), tools, choice, body.options(strict=strict), form.syntax
+    )
     return TurnRequest(
         prompt=prompt.tokens,
         thinking=prompt.thinking,

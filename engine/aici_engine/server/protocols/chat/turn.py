@@ -31,7 +31,7 @@ from aici_engine.sampling_params import SamplingParams
 from aici_engine.server.link.client import EngineStream
 from aici_engine.server.link.wire import BacktrackOut, ScoreOut, TokenOut
 from aici_engine.server.service.admission import Principal
-from aici_engine.server.service.constraints import CheckedCall
+from aici_engine.server.service.constraints import CheckedCall, KeyConstraints
 from aici_engine.server.service.service import Generation, Service
 
 __all__ = [
@@ -83,12 +83,12 @@ class ToolConstraints(NamedTuple):
 
 
 async def constraints_of_tools(
-    service: Service, tools: Sequence[Tool], choice: ToolChoice, options: SchemaOptions, syntax: ToolSyntax
+    constraints: KeyConstraints, tools: Sequence[Tool], choice: ToolChoice, options: SchemaOptions, syntax: ToolSyntax
 ) -> ToolConstraints:
     """Return the constraints of tool calls in a syntax. Raises UsageError for a wrong schema."""
 
     async def json_schema(schema: str) -> CheckedCall:
-        return await service.constraints.json_schema(schema, options)
+        return await constraints.json_schema(schema, options)
 
     known = callable_tools(tools, choice)
     if syntax.header is not None:
@@ -123,7 +123,7 @@ class _ServedModel:
         return self._service.vocabulary.special_token(name)
 
     async def regex(self, pattern: str) -> CheckedCall:
-        return await self._service.constraints.regex(pattern)
+        return await self._service.constraints.of(self._principal).regex(pattern)
 
     @contextlib.asynccontextmanager
     async def generate(

@@ -143,7 +143,9 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
                 service, form, messages, shown, answer=answer, rendering=rendering, budget=budget
             )
         options = self.options(strict=self._has_strict_tool())
-        constraints = await constraints_of_tools(service, callable_tools, choice, options, form.syntax)
+        constraints = await constraints_of_tools(
+            service.constraints.of(principal), callable_tools, choice, options, form.syntax
+        )
         turn = TurnRequest(
             prompt=prompt.tokens,
             thinking=prompt.thinking,

@@ -180,10 +180,12 @@ class ResponseRequest(PromptFields, ConstraintFields):
         constraint = await answer_constraint(service, principal, self, choice, form.syntax)
         is_strict = any(tool.type == "function" and tool.strict for tool in callable_tools)
         options = self.options(strict=is_strict)
-        arguments = await arguments_of(service, callable_tools, options)
+        arguments = await arguments_of(service.constraints.of(principal), callable_tools, options)
         constraints = ToolConstraints(arguments=arguments)
         if not arguments:
-            constraints = await constraints_of_tools(service, tools, choice, options, form.syntax)
+            constraints = await constraints_of_tools(
+                service.constraints.of(principal), tools, choice, options, form.syntax
+            )
         prompt = await prompt_of(service, self, conversation, form)
         return TurnRequest(
             prompt=prompt.tokens,

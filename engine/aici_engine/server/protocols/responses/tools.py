@@ -16,8 +16,7 @@ from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.turn import ArgumentsConstraint, Named, ToolChoice
 from aici_engine.server.protocols.responses.fields import Unsupported, only
 from aici_engine.server.protocols.strict_body import StrictBody
-from aici_engine.server.service.constraints import CheckedCall
-from aici_engine.server.service.service import Service
+from aici_engine.server.service.constraints import CheckedCall, KeyConstraints
 
 _Name = Annotated[str, Field(pattern="^[a-zA-Z0-9_-]{1,128}$")]
 
@@ -133,7 +132,7 @@ Choice = Annotated[
 
 
 async def arguments_of(
-    service: Service, tools: Sequence[AnyTool], options: SchemaOptions
+    constraints: KeyConstraints, tools: Sequence[AnyTool], options: SchemaOptions
 ) -> Mapping[str, ArgumentsConstraint[CheckedCall]]:
     """Return the constraint of each tool's arguments, if the input of one is a text under a grammar; else nothing."""
     if not any(tool.type == "custom" and isinstance(tool.format, GrammarInput) for tool in tools):
@@ -142,11 +141,11 @@ async def arguments_of(
     for tool in tools:
         with about("tools"):
             if tool.type == "custom" and isinstance(tool.format, GrammarInput):
-                text = await service.constraints.quoted(tool.format.definition, tool.format.syntax)
+                text = await constraints.quoted(tool.format.definition, tool.format.syntax)
                 found[tool.name] = ArgumentsConstraint(text, is_text=True)
             else:
                 schema = json.dumps({"type": "object", **tool.neutral().parameters})
-                found[tool.name] = ArgumentsConstraint(await service.constraints.json_schema(schema, options))
+                found[tool.name] = ArgumentsConstraint(await constraints.json_schema(schema, options))
     return found
 
 

@@ -57,7 +57,7 @@ async def generation_of(service: Service, principal: Principal, request: RunRequ
     _check_length(len(prompt), sampling.max_tokens, service.info.max_len)
     call = None
     if request.controller != NO_CONTROLLER:
-        call = await service.constraints.controller(principal, request.controller, _argument(request))
+        call = await service.constraints.of(principal).controller(request.controller, _argument(request))
     return Generation(prompt=prompt, sampling=sampling, controller=call)
 
 
