@@ -3,13 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from aici_base.errors import UsageError
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.config import EngineConfig
 
 LogFormat: TypeAlias = Literal["json", "text"]
+
+MAX_BODY_BYTES: Final = 8 << 20
+"""Of a request, and of a line of a batch, unless the server is told otherwise."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +24,7 @@ class RequestLimits:
     later the server ends everything else: requests without sequences, and clients that do not read.
     """
 
-    max_body_bytes: int = 8 << 20
+    max_body_bytes: int = MAX_BODY_BYTES
     body_timeout_s: float = 60.0
     request_timeout_s: float = 600.0
     grace_s: float = 5.0

@@ -68,7 +68,7 @@ def test_a_failure_before_the_first_token(path: str, body: dict[str, Any], error
 
 @each_request
 @pytest.mark.parametrize(
-    "value", ['"\\ud800"', "NaN", "-Infinity", "1e999", "[" * 100_000 + "]" * 100_000, '"\xff"'.encode("latin-1"), "{"]
+    "value", ['"\\ud800"', "NaN", "-Infinity", "1e999", "[" * 20_000 + "]" * 20_000, '"\xff"'.encode("latin-1"), "{"]
 )
 def test_invalid_json(path: str, body: dict[str, Any], value: str | bytes) -> None:
     """Invalid JSON that Python's own parser accepts."""

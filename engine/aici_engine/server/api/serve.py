@@ -95,7 +95,7 @@ async def _serve(
             hosts=named if config.api_key_file is None else None,
             observers=spans,
         )
-        server = HttpServer(http_server.config(app))
+        server = HttpServer(http_server.config(app, max_message_bytes=config.limits.max_body_bytes))
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]

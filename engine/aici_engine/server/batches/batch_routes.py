@@ -3,17 +3,22 @@
 from typing import Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from aici_base.errors import UsageError
 from aici_engine.server.batches.file_routes import page
 from aici_engine.server.batches.line import ENDPOINTS
+from aici_engine.server.gateway.body_shape import checked_keys
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.strict_body import StrictBody
 from aici_engine.server.service.batch_store import BatchStore, KeptBatch
 
 _Text = Annotated[str, Field(max_length=512)]
+_Metadata = Annotated[
+    dict[Annotated[str, Field(max_length=64)], _Text], Field(max_length=16), BeforeValidator(checked_keys)
+]
 _TIMES: Final = ("in_progress", "finalizing", "completed", "failed", "expired", "cancelling", "cancelled")
 
 
@@ -28,7 +33,7 @@ class BatchRequest(StrictBody):
     input_file_id: Annotated[str, Field(max_length=80)]
     endpoint: str
     completion_window: Literal["24h"]
-    metadata: Annotated[dict[Annotated[str, Field(max_length=64)], _Text], Field(max_length=16)] | None = None
+    metadata: _Metadata | None = None
     output_expires_after: ExpiresAfter | None = None
 
 
@@ -40,7 +45,7 @@ class BatchesQuery(BaseModel):
 
 
 def router(store: BatchStore) -> APIRouter:
-    routes = APIRouter(prefix="/v1/batches", tags=["openai"])
+    routes = APIRouter(prefix="/v1/batches", tags=["openai"], route_class=JsonRoute)
 
     @routes.post("")
     @with_policy(RoutePolicy())

@@ -12,10 +12,11 @@ from typing import Any, Final
 
 import orjson
 
-from aici_base.errors import UsageError
+from aici_base.errors import TooLargeError, UsageError
+from aici_engine.server.config import MAX_BODY_BYTES
+from aici_engine.server.gateway.body_shape import check_shape
 
 ENDPOINTS: Final = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/embeddings")
-MAX_LINE_BYTES: Final = 32 << 20
 MAX_ID_CHARS: Final = 512
 RESULT_HEAD: Final = b'{"id":"batch_req_'
 """The first bytes of every result."""
@@ -54,12 +55,15 @@ class Answer:
         return self.status != 200
 
 
-def read_line(text: bytes, endpoints: Collection[str] = ENDPOINTS) -> Line:
-    """Return the request of a line. Raises LineError."""
-    if len(text) > MAX_LINE_BYTES:
-        raise LineError("line_too_large", f"the line is larger than {MAX_LINE_BYTES >> 20} MiB")
+def read_line(text: bytes, endpoints: Collection[str] = ENDPOINTS, *, max_bytes: int = MAX_BODY_BYTES) -> Line:
+    """Return the request of a line. Raises LineError. `max_bytes`: as many as a request's body may have."""
+    if len(text) > max_bytes:
+        raise LineError("line_too_large", f"the line is larger than {max_bytes >> 20} MiB")
     try:
+        check_shape(text, "the line")
         found = orjson.loads(text)
+    except TooLargeError as error:
+        raise LineError("line_too_large", error.message) from error
     except orjson.JSONDecodeError as error:
         raise LineError("invalid_json_line", f"the line is not valid JSON: {error}") from error
     if not isinstance(found, dict):

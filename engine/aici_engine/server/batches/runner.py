@@ -124,7 +124,9 @@ class BatchRunner:
 
     def _validated(self, batch: KeptBatch) -> KeptBatch:
         endpoint, max_lines = batch.body["endpoint"], self._store.limits.max_lines
-        num_lines, wrong = check_lines(self._store.lines(batch.input_file), endpoint, max_lines)
+        num_lines, wrong = check_lines(
+            self._store.lines(batch.input_file), endpoint, max_lines, self._models.limits.max_body_bytes
+        )
         if wrong:
             fields = {"errors": {"object": "list", "data": wrong}, "failed_at": self._now()}
             return self._store.advance(batch, "finalizing", {**fields, "ends_as": "failed"})
@@ -180,7 +182,7 @@ class BatchRunner:
         """Return (number, line) of the lines without a result."""
         finished = self._store.finished_lines(batch.batch_id)
         return (
-            (number, read_line(text, (batch.body["endpoint"],)))
+            (number, read_line(text, (batch.body["endpoint"],), max_bytes=self._models.limits.max_body_bytes))
             for number, text in self._store.lines(batch.input_file)
             if number not in finished
         )

@@ -4,11 +4,14 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from aici_engine.server.batches.line import LineError, read_line
+from aici_engine.server.config import MAX_BODY_BYTES
 
 _MAX_SHOWN: Final = 100
 
 
-def check_lines(lines: Iterable[tuple[int, bytes]], endpoint: str, max_lines: int) -> tuple[int, list[dict[str, Any]]]:
+def check_lines(
+    lines: Iterable[tuple[int, bytes]], endpoint: str, max_lines: int, max_line_bytes: int = MAX_BODY_BYTES
+) -> tuple[int, list[dict[str, Any]]]:
     """Return the number of lines, and what is wrong, at most _MAX_SHOWN problems in the form of OpenAI's API."""
     seen: dict[str, int] = {}
     wrong: list[dict[str, Any]] = []
@@ -19,7 +22,7 @@ def check_lines(lines: Iterable[tuple[int, bytes]], endpoint: str, max_lines: in
             wrong.append(_problem("too_many_lines", f"the file has more than {max_lines} lines"))
             break
         try:
-            line = read_line(text, (endpoint,))
+            line = read_line(text, (endpoint,), max_bytes=max_line_bytes)
             if (first := seen.setdefault(line.custom_id, number)) != number:
                 message = f"the custom_id {line.custom_id!r} is that of line {first} too"
                 raise LineError("duplicate_custom_id", message, param="custom_id")

@@ -83,8 +83,12 @@ class HttpProtocol(HttpToolsProtocol):
             self._timer = None
 
 
-def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0) -> uvicorn.Config:
-    """Return the settings for HttpServer. `port` matters only if `HttpServer.serve` gets no socket."""
+def config(
+    app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0, max_message_bytes: int = 8 << 20
+) -> uvicorn.Config:
+    """Return the settings for HttpServer. `port` matters only if `HttpServer.serve` gets no socket.
+    `max_message_bytes`: of a WebSocket.
+    """
     return uvicorn.Config(
         app,
         port=port,
@@ -94,7 +98,7 @@ def config(app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int =
         server_header=False,
         date_header=False,  # `access_log.py` writes the header: uvicorn's needs uvicorn's main loop
         timeout_graceful_shutdown=1,
-        ws_max_size=16 << 20,
+        ws_max_size=max_message_bytes,
         ws_per_message_deflate=False,
         # A client that computes for minutes answers no pings, and must not lose its streams.
         ws_ping_interval=60,

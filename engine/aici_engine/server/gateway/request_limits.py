@@ -2,14 +2,12 @@
 
 import asyncio
 
-import orjson
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from aici_base.errors import AiciError, TimedOutError, TooLargeError, UsageError
+from aici_base.errors import AiciError, TimedOutError, TooLargeError
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import WrongEncodingError
-from aici_engine.server.gateway.body_shape import check_shape
 from aici_engine.server.gateway.error_responses import refuse
 from aici_engine.server.gateway.route_policy import RoutePolicies
 
@@ -31,7 +29,6 @@ class RequestLimitsMiddleware:
         timeout_s = policy.timeout_s or self._limits.request_timeout_s
         try:
             body = await self._body(scope, receive, policy.max_body_bytes or self._limits.max_body_bytes)
-            _check_json(scope, body)
         except AiciError as error:
             return await refuse(policy.errors, error, scope, receive, send)
         if body is None:
@@ -86,16 +83,3 @@ class RequestLimitsMiddleware:
 
 def _too_large(max_bytes: int) -> TooLargeError:
     return TooLargeError(f"the body is larger than the limit of {max_bytes} bytes")
-
-
-def _check_json(scope: Scope, body: bytes | None) -> None:
-    """Raise UsageError for a body that is not strict JSON, and TooLargeError for a body with too many objects.
-
-    The parser of the routes also accepts NaN, lone surrogates, and numbers out of range.
-    """
-    if body and "json" in Headers(scope=scope).get("content-type", ""):
-        try:
-            document = orjson.loads(body)
-        except orjson.JSONDecodeError as error:
-            raise UsageError(f"the body is not valid JSON: {error}") from error
-        check_shape(body, document)

@@ -7,6 +7,7 @@ from pydantic import ConfigDict
 
 from aici_base.errors import UsageError
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
 from aici_engine.server.service.models import Models
@@ -19,7 +20,7 @@ class CheckRequest(ConstraintFields):
 
 
 def router(models: Models) -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["aici"])
+    routes = APIRouter(prefix="/v1", tags=["aici"], route_class=JsonRoute)
 
     @routes.post("/check")
     @with_policy(RoutePolicy())

@@ -4,7 +4,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, model_validator
 
-from aici_engine.server.gateway.body_shape import check_keys
+from aici_engine.server.gateway.body_shape import checked_keys
 
 
 class StrictBody(BaseModel):
@@ -15,7 +15,6 @@ class StrictBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _without_nulls(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            check_keys(value)
+        if isinstance(checked_keys(value), dict):
             return {name: field for name, field in value.items() if field is not None}
         return value

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from aici_engine.server.batches.line import MAX_ID_CHARS, RESULT_HEAD, Answer, LineError, failure, read_line, result
+from aici_engine.server.config import MAX_BODY_BYTES
+from aici_engine.server.gateway.body_shape import MAX_VALUES
 from tests.support.batch_lines import chat_line
 
 
@@ -63,3 +65,16 @@ def test_results_are_whole_lines_with_one_beginning() -> None:
         "body": {"a": 1},
     }
     assert json.loads(failure("a", "x", "y"))["error"] == {"code": "x", "message": "y"}
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (b" " * (MAX_BODY_BYTES + 1), "larger than 8 MiB"),
+        (json.dumps(chat_line("a") | {"body": {"prompt": [1] * MAX_VALUES}}).encode(), "values"),
+    ],
+)
+def test_a_line_has_the_bounds_of_a_body(text: bytes, said: str) -> None:
+    with pytest.raises(LineError, match=said) as refused:
+        read_line(text)
+    assert refused.value.error_code == "line_too_large"

@@ -11,6 +11,7 @@ from aici_engine.sampling_params import from_request
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import ANTHROPIC
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.anthropic.conversation import choice_of, format_of, prompt_of, tools_of
@@ -24,7 +25,7 @@ from aici_engine.server.service.service import Service
 
 
 def router() -> APIRouter:
-    routes = APIRouter(prefix="/v1/messages", tags=["anthropic"])
+    routes = APIRouter(prefix="/v1/messages", tags=["anthropic"], route_class=JsonRoute)
 
     @routes.post("")
     @with_policy(RoutePolicy(errors=ANTHROPIC, is_streamed=True))

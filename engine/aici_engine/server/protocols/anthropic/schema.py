@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationInfo, model_validator
 
 from aici_engine.parameter import Api
-from aici_engine.server.gateway.body_shape import MAX_MESSAGES, check_keys
+from aici_engine.server.gateway.body_shape import MAX_MESSAGES, checked_keys
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, WantedConstraint
 from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 
@@ -18,9 +18,7 @@ class _Body(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _with_few_keys(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            check_keys(value)
-        return value
+        return checked_keys(value)
 
 
 def _absent(value: object, info: ValidationInfo) -> None:

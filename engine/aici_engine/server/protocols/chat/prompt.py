@@ -13,6 +13,9 @@ from aici_engine.chat.tool_syntax import GENERIC, ToolSyntax
 from aici_engine.chat.tools import Tool
 from aici_engine.server.service.service import Service
 
+_FEW = 32
+"""Messages and tools that are rendered at once: a thread would cost more. A template may compute for long on more."""
+
 __all__ = ["ChatFormat", "ChatPrompt", "PromptMessage", "Rendering", "chat_format", "chat_prompt"]
 
 
@@ -86,7 +89,8 @@ async def chat_prompt(
             form.template, plain, messages, tools, add_generation_prompt=add, options=how.options, syntax=form.syntax
         )
 
-    rendered = text() if how.source is None else await asyncio.to_thread(text)
+    is_short = how.source is None and len(messages) + len(tools) <= _FEW
+    rendered = text() if is_short else await asyncio.to_thread(text)
     thinking = None
     if form.tags is not None and how.add_generation_prompt:
         thinking = thinking_of_prompt(form.tags, rendered, budget)

@@ -34,6 +34,8 @@ from aici_engine.server.service.served_model import ServedModel
 from aici_engine.server.service.service import Service
 
 MAX_STREAMS = 256
+_SHORT_MESSAGE = 16 << 10
+"""Characters of a message that the event loop parses at once."""
 _RETRY_AFTER_S = 1.0
 _OF_SERVER = {"server": "aici", "max_streams": MAX_STREAMS, "commands": COMMANDS}
 _MOST_TOKENS = 1 << 20
@@ -97,7 +99,7 @@ class Connection:
             await asyncio.sleep(0)
 
     async def _handle(self, text: str) -> None:
-        message = parse(text)
+        message = parse(text) if len(text) <= _SHORT_MESSAGE else await asyncio.to_thread(parse, text)
         try:
             match message:
                 case Generate() | Score():

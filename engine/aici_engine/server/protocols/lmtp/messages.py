@@ -7,13 +7,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from aici_base.errors import AiciError, RateLimitError, UsageError
+from aici_base.errors import AiciError, RateLimitError, TooLargeError, UsageError
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.parameter import Api
 from aici_engine.server.errors import status_of, text_of
+from aici_engine.server.gateway.body_shape import MAX_VALUES, check_shape
 from aici_engine.server.protocols.sampling_fields import with_sampling_members
 
 _MAX_STREAM_ID_BYTES = 256
+_SEARCHED = 1 << 20
 _RETRY_AFTER_S = 1.0
 
 _STREAM_ID = re.compile(r'"stream_id"\s*:\s*(-?\d+|"\w*")')
@@ -139,8 +141,10 @@ def parse(text: str) -> Message:
         )
     opens_stream = command in ("GENERATE", "SCORE")
     try:
+        # A mask of LMQL's is a bias with a key per token of the vocabulary.
+        check_shape(body.encode(errors="replace"), "the message", max_members=MAX_VALUES)
         message: Message = _decoded(decoder, body)
-    except (msgspec.MsgspecError, RecursionError) as error:
+    except (msgspec.MsgspecError, RecursionError, TooLargeError) as error:
         stream_id = _stream_id(body)
         opens_stream = opens_stream and stream_id is not NULL
         raise MessageError(f"{command}: {error}", stream_id=stream_id, opens_stream=opens_stream) from error
@@ -168,7 +172,7 @@ def _stream_id(body: str) -> Raw:
     try:
         data = bytes(_head.decode(body).stream_id)
     except (msgspec.MsgspecError, RecursionError):
-        found = _STREAM_ID.search(body)
+        found = _STREAM_ID.search(body, 0, _SEARCHED)
         data = found[1].encode("utf-8", "replace") if found else b"null"
     return Raw(data) if len(data) <= _MAX_STREAM_ID_BYTES and data != b"null" else NULL
 

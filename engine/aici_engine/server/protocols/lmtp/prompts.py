@@ -1,5 +1,6 @@
 """Converts the parts of a prompt to tokens, and keeps the buffers that parts may name."""
 
+import asyncio
 from typing import TypeAlias
 
 from aici_base.errors import NotFoundError, UsageError
@@ -7,6 +8,8 @@ from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.protocols.lmtp.messages import BufferRef, Prompt
 from aici_engine.server.service.service import Service
 
+MAX_PARTS = 10_000
+"""Texts and buffers of a prompt."""
 _MAX_BUFFERS = 64
 
 Parts: TypeAlias = str | list[list[int] | str]
@@ -50,6 +53,8 @@ class Buffers:
         """
         if isinstance(prompt, str):
             return prompt
+        if len(prompt) > MAX_PARTS and sum(not isinstance(part, int) for part in prompt) > MAX_PARTS:
+            raise UsageError(f"the prompt has more than {MAX_PARTS} texts and buffers", hint="join the texts")
         parts: list[list[int] | str] = [[]]
         num_tokens = 0
         for part in prompt:
@@ -91,6 +96,7 @@ async def tokens_of(parts: Parts, service: Service) -> list[int]:
     for part in parts:
         if isinstance(part, str):
             part = await service.tokenize(part, add_special_tokens=False)
+            await asyncio.sleep(0)  # there may be many: other requests have their turn
         tokens += part
         check_prompt_len(len(tokens), service.info.max_len)
     return tokens

@@ -1,5 +1,6 @@
 """The request of `/v1/completions`, and the turns that the request needs."""
 
+import asyncio
 import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
@@ -8,7 +9,7 @@ from pydantic import BeforeValidator, ConfigDict, Field, TypeAdapter
 
 from aici_base.errors import UsageError
 from aici_engine.parameter import Api
-from aici_engine.prompt_check import check_prompt_tokens
+from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.server.errors import about
 from aici_engine.server.protocols.chat.turn import TurnRequest
 from aici_engine.server.protocols.constraint_fields import controller_call
@@ -31,6 +32,8 @@ def _listed(value: Any) -> Any:
         return [value]
     if not isinstance(value, list) or not value or isinstance(value[0], str):
         return value
+    if isinstance(value[0], list) and len(value) > _MAX_PROMPTS:
+        raise ValueError(f"at most {_MAX_PROMPTS} prompts are allowed, not {len(value)}")
     return _TOKENS.validate_python(value if isinstance(value[0], list) else [value])
 
 
@@ -63,7 +66,11 @@ class CompletionRequest(SamplingFields):
         return self.n if self.best_of is None else self.best_of
 
     async def prompts(self, service: Service) -> list[Prompt]:
-        return [await self._prompt(service, prompt) for prompt in self.prompt]
+        made: list[Prompt] = []
+        for prompt in self.prompt:
+            made.append(await self._prompt(service, prompt))
+            await asyncio.sleep(0)  # a list may be long: other requests have their turn
+        return made
 
     async def turns(self, service: Service, principal: Principal, prompts: list[Prompt]) -> list[TurnRequest]:
         """Return `num_made` turns per prompt, in the order of the prompts."""
@@ -110,6 +117,7 @@ class CompletionRequest(SamplingFields):
             with about("prompt"):
                 tokens = await service.tokenize(prompt, keep_last=kept) or [start]
             return Prompt(prompt if kept is None else vocabulary.decode(tokens), tokens)
-        check_prompt_tokens(prompt, service.info.vocab_size)
         prompt = prompt if kept is None else prompt[-kept:]
+        check_prompt_len(len(prompt), service.info.max_len, room=0)
+        check_prompt_tokens(prompt, service.info.vocab_size)
         return Prompt(vocabulary.decode(prompt), prompt)

@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.openai.embedding_request import EmbeddingRequest
@@ -17,7 +18,7 @@ from aici_engine.server.service.service import Generation, Service
 
 
 def router() -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["openai"])
+    routes = APIRouter(prefix="/v1", tags=["openai"], route_class=JsonRoute)
 
     @routes.post("/embeddings")
     @with_policy(RoutePolicy())

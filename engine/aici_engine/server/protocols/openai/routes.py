@@ -5,6 +5,7 @@ from starlette.responses import JSONResponse, Response
 
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.openai.chat_request import ChatRequest
@@ -18,7 +19,7 @@ _STREAMED = RoutePolicy(is_streamed=True)
 
 
 def router() -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["openai"])
+    routes = APIRouter(prefix="/v1", tags=["openai"], route_class=JsonRoute)
 
     @routes.post("/chat/completions")
     @with_policy(_STREAMED)

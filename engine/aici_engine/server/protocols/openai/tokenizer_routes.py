@@ -3,14 +3,17 @@
 import asyncio
 from typing import Annotated, Any
 
+import orjson
 from fastapi import APIRouter
 from pydantic import Field
+from starlette.responses import Response
 
 from aici_base.errors import UsageError
 from aici_engine.prompt_check import check_prompt_tokens
 from aici_engine.server.errors import LongPromptError, about
 from aici_engine.server.gateway.body_shape import MAX_MESSAGES
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.prompt import chat_format, chat_prompt
@@ -62,32 +65,35 @@ class DetokenizeRequest(StrictBody):
 
 
 def router() -> APIRouter:
-    routes = APIRouter(tags=["openai"])
+    routes = APIRouter(tags=["openai"], route_class=JsonRoute)
 
     @routes.post("/tokenize")
     @with_policy(RoutePolicy())
-    async def tokenize(body: TokenizeRequest, principal: Caller, use: UseModel) -> dict[str, Any]:
+    async def tokenize(body: TokenizeRequest, principal: Caller, use: UseModel) -> Response:
         """Return the tokens of a text, or of a conversation as the model sees it.
 
         A text may be longer than the context.
         """
         service = await use(body.model)
         tokens = await body.tokens(service, principal)
-        answer = {"count": len(tokens), "max_model_len": service.info.max_len, "tokens": tokens}
-        names = [service.vocabulary.name_of(token) for token in tokens] if body.return_token_strs else None
-        return {**answer, "token_strs": names}
+        answer: dict[str, Any] = {"count": len(tokens), "max_model_len": service.info.max_len, "tokens": tokens}
+        answer["token_strs"] = None
+        if body.return_token_strs:
+            answer["token_strs"] = await asyncio.to_thread(lambda: list(map(service.vocabulary.name_of, tokens)))
+        return Response(orjson.dumps(answer), media_type="application/json")
 
     @routes.post("/detokenize")
     @with_policy(RoutePolicy())
     async def detokenize(body: DetokenizeRequest, use: UseModel) -> dict[str, str]:
         """Return the text of tokens. Special tokens are written by their names."""
         service = await use(body.model)
-        vocabulary = service.vocabulary
-        try:
-            check_prompt_tokens(body.tokens, service.info.vocab_size)
-        except UsageError as error:
-            raise UsageError(error.message, param="tokens") from error
-        return {"prompt": vocabulary.decode_with_names(body.tokens)}
+        vocab_size = service.info.vocab_size
+
+        def text() -> str:
+            check_prompt_tokens(body.tokens, vocab_size, param="tokens")
+            return service.vocabulary.decode_with_names(body.tokens)
+
+        return {"prompt": await asyncio.to_thread(text)}
 
     @routes.get("/tokenizer_info")
     @with_policy(RoutePolicy())

@@ -11,6 +11,7 @@ from starlette.responses import JSONResponse, Response
 from aici_base.errors import AiciError, UsageError
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.chat.prompt import chat_format
@@ -53,7 +54,7 @@ class ListQuery(_Query):
 
 
 def router(store: ResponseStore) -> APIRouter:
-    routes = APIRouter(prefix="/v1/responses", tags=["openai"])
+    routes = APIRouter(prefix="/v1/responses", tags=["openai"], route_class=JsonRoute)
 
     @routes.post("")
     @with_policy(RoutePolicy(is_streamed=True))

@@ -11,6 +11,7 @@ from aici_base.errors import UsageError
 from aici_controllers.store import Store
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import REST
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.admission import Principal
 from aici_runtime.channels.envelope import Auth
@@ -38,7 +39,7 @@ class WasmResponse(Response):
 
 
 def router(store: Store) -> APIRouter:
-    routes = APIRouter(prefix="/v1/controllers", tags=["aici"])
+    routes = APIRouter(prefix="/v1/controllers", tags=["aici"], route_class=JsonRoute)
     compilers = asyncio.Semaphore(_COMPILERS)
 
     @routes.post("", openapi_extra=_UPLOAD)

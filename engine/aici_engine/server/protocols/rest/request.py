@@ -1,11 +1,13 @@
 """The request of `POST /v1/run`, and the sequence to generate for it."""
 
+import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from aici_base.errors import UsageError
 from aici_engine.chat.messages import plain_messages
+from aici_engine.chat.template import ChatTemplate
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.gateway.body_shape import MAX_MESSAGES
@@ -13,6 +15,7 @@ from aici_engine.server.protocols.sampling_fields import with_sampling_fields
 from aici_engine.server.protocols.schema_fields import SchemaFields
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
+from aici_engine.vocabulary import ModelVocabulary
 
 NO_CONTROLLER = "none"
 
@@ -93,13 +96,16 @@ async def _prompt(service: Service, request: RunRequest) -> list[int]:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
             raise UsageError(f"messages: {service.name} has no chat template", hint="use prompt", param="messages")
-        messages = plain_messages(
-            vocabulary.plain, [message.model_dump(exclude_unset=True) for message in request.messages]
-        )
+        rendered = await asyncio.to_thread(_rendered, service.template, vocabulary, request.messages)
         # The template's text already contains the special tokens of the beginning.
-        return await service.tokenize(service.template.render(messages), add_special_tokens=False, room=1)
+        return await service.tokenize(rendered, add_special_tokens=False, room=1)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
     return await service.tokenize(text or "", room=1) or [start]
+
+
+def _rendered(template: ChatTemplate, vocabulary: ModelVocabulary, messages: list[RunMessage]) -> str:
+    said = [message.model_dump(exclude_unset=True) for message in messages]
+    return template.render(plain_messages(vocabulary.plain, said))
 
 
 def _check_length(prompt_len: int, max_tokens: int | None, max_len: int) -> None:

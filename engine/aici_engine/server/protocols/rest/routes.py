@@ -6,6 +6,7 @@ from starlette.responses import StreamingResponse
 from aici_engine.server.gateway import sse
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.error_responses import REST
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.model_use import UseModel
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.rest.request import RunRequest, generation_of
@@ -14,7 +15,7 @@ from aici_engine.server.protocols.warnings import warning_headers
 
 
 def router() -> APIRouter:
-    routes = APIRouter(prefix="/v1", tags=["aici"])
+    routes = APIRouter(prefix="/v1", tags=["aici"], route_class=JsonRoute)
 
     @routes.post("/run")
     @with_policy(RoutePolicy(errors=REST, is_streamed=True))
