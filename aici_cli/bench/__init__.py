@@ -5,6 +5,7 @@ Comparisons are ratios of variants that run in turn, A B A B, in one process run
 
 import typer
 
+from aici_cli.bench.abuse.command import abuse
 from aici_cli.bench.cluster import cluster
 from aici_cli.bench.constraint import constraint
 from aici_cli.bench.ctrl import ctrl
@@ -17,6 +18,7 @@ from aici_cli.bench.serve import serve
 app = typer.Typer(
     help="Measure speed, memory and quality on this machine.", no_args_is_help=True, rich_markup_mode=None
 )
+app.command()(abuse)
 app.command()(cluster)
 app.command()(constraint)
 app.command()(ctrl)
