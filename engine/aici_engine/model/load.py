@@ -54,6 +54,7 @@ def load_model(
                 attn_implementation=probe.IMPLEMENTATION,
                 local_files_only=True,
                 trust_remote_code=False,  # the default, None, asks at the terminal
+                use_safetensors=True,  # other formats are pickled
                 ignore_mismatched_sizes=True,  # mismatches are reported, and refused below by name
                 output_loading_info=True,
             )
