@@ -107,7 +107,7 @@ def _lmtp_texts(attacker: Attacker) -> Callable[[], None]:
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import connect
 
-    from aici.remote.connection import split_url
+    from aici.remote.address import split_url
 
     url = split_url(attacker.client.url)[0].removesuffix("/v1").replace("http", "ws", 1) + "/lmtp"
     prompt = json.dumps(["x"] * 1_500_000)

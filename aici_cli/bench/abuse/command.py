@@ -127,7 +127,7 @@ class _Arena:
     def _begin(self) -> None:
         import sys
 
-        from aici.remote.connection import key_headers, split_url
+        from aici.remote.address import key_headers, split_url
         from aici_cli.bench.abuse.client import Client
         from aici_cli.bench.abuse.measure import Victim
         from aici_cli.bench.abuse.server import ROLES, StartedServer
