@@ -24,9 +24,11 @@ from aici_engine.config import Device, Dtype, EngineConfig
 from aici_engine.extras import EXTRAS
 
 if TYPE_CHECKING:
+    from aici_controllers.store import Store
     from aici_engine.chat.template import ChatTemplate
     from aici_engine.request import ControllerCall
     from aici_engine.vocabulary import ModelVocabulary
+    from aici_runtime.client import Runtime
 
 _T = TypeVar("_T")
 _log = logging.getLogger(__name__)
@@ -186,11 +188,16 @@ class LocalBackend:
             name = controller if isinstance(controller, str) else "the controller"
             module_id = self._store.resolve(controller) if isinstance(controller, str) else digest(controller)
             self._spare.provide(module_id, name)
-        if isinstance(controller, str):
-            if controller not in SHIPPED:
-                return self._store.resolve(controller)
-            return self._runtime.mk_module(guest_path(controller)).module_id
-        return self._runtime.mk_module(controller).module_id
+        return bring_module(self._runtime, self._store, controller)
+
+
+def bring_module(runtime: "Runtime", store: "Store", controller: str | bytes) -> str:
+    """Make sure that `runtime` has a module, given by name or as bytes, and return the id."""
+    if isinstance(controller, str):
+        if controller not in SHIPPED:
+            return store.resolve(controller)
+        return runtime.mk_module(guest_path(controller)).module_id
+    return runtime.mk_module(controller).module_id
 
 
 def _close(stack: contextlib.ExitStack, pid: int) -> None:
