@@ -17,6 +17,7 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.executor import Executor
+from aici_engine.heartbeat import Heartbeat
 from aici_engine.local_executor import LocalExecutor
 from aici_engine.loop import Loop
 from aici_engine.model.compute_device import ComputeDevice, choose_device, has_gpu
@@ -57,7 +58,10 @@ class EngineComponents:
 
 
 def build_components(
-    config: EngineConfig, runtime: ControllerRuntime, on_step: Callable[[], None] | None = None
+    config: EngineConfig,
+    runtime: ControllerRuntime,
+    on_step: Callable[[], None] | None = None,
+    heartbeat: Heartbeat | None = None,
 ) -> EngineComponents:
     """Load the model and make the components.
 
@@ -66,14 +70,18 @@ def build_components(
     compute = choose_device(config, has_gpu=config.device != "cpu" and has_gpu())
     executor = make_executor(config, compute)
     try:
-        return _connect(config, executor, runtime, on_step)
+        return _connect(config, executor, runtime, on_step, heartbeat or Heartbeat())
     except BaseException:
         executor.close()
         raise
 
 
 def _connect(
-    config: EngineConfig, executor: Executor, runtime: ControllerRuntime, on_step: Callable[[], None] | None
+    config: EngineConfig,
+    executor: Executor,
+    runtime: ControllerRuntime,
+    on_step: Callable[[], None] | None,
+    heartbeat: Heartbeat,
 ) -> EngineComponents:
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
@@ -89,6 +97,7 @@ def _connect(
     if runtime.vocab_size:
         eos_tokens |= {runtime.eos_token}
     output = EventOutput(vocabulary.token_bytes, on_step, lambda token: tokenizer.id_to_token(token) or str(token))
+    heartbeat.weight_bytes, heartbeat.waits = executor.memory_bytes, executor.waits
     ids = itertools.count(1)
 
     def new_id() -> SeqId:
@@ -119,6 +128,7 @@ def _connect(
         eos_for_guests=runtime.eos_token,
         kept_eos=_space(vocabulary.token_bytes),
         replay_timeout_s=config.replay_timeout_s,
+        heartbeat=heartbeat,
     )
     max_len = min(_context(config, executor.context), num_pages * page_size)
     start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)

@@ -20,6 +20,7 @@ from aici_base.ids import TokenId
 from aici_engine.config import MAX_PRIORITY, EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
+from aici_engine.heartbeat import Heartbeat
 from aici_engine.pooling import POOLINGS
 from aici_engine.profile import StepProfile
 from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
@@ -58,7 +59,8 @@ class Engine:
 
     `runtime`: the controller runtime, ready. The caller owns the runtime, which must outlive the engine. `on_step`:
     called on the engine's thread after events were sent to sinks, before the engine computes or waits; a server may
-    forward the events together. `on_step` must not block. End the engine with `shutdown`, or as a context manager.
+    forward the events together. `on_step` must not block. `heartbeat`: tells another process of the engine's progress.
+    End the engine with `shutdown`, or as a context manager.
 
     Raises UsageError for a folder or a runtime that does not fit `config`, UnavailableError on a system without
     support.
@@ -70,6 +72,7 @@ class Engine:
         *,
         runtime: ControllerRuntime | None = None,
         on_step: Callable[[], None] | None = None,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         _prepare_process()
         # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
@@ -77,7 +80,7 @@ class Engine:
 
         runtime = runtime or NoRuntime()
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
-        self._components = build_components(config, runtime, on_step)
+        self._components = build_components(config, runtime, on_step, heartbeat)
         self._use = contextlib.ExitStack()
         self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
@@ -284,6 +287,10 @@ class Engine:
         with self._lock:
             self.check_alive()
             self._loop.use_runtime(runtime)
+
+    def nudge(self, heard: Callable[[], None]) -> None:
+        """Call `heard` on the engine's thread as soon as the step of now has ended. A hanging engine never calls."""
+        self._loop.nudge(heard)
 
     def get_stats(self) -> Stats:
         running = self._loop.num_running

@@ -39,7 +39,8 @@ class Executor(Protocol):
     `depth`: steps worth having in flight; 1 where the computing is in this process. With depth 1, `begin` computes.
     `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda. `states_size`: the
     numbers of a final state; 0 if the executor gives none.
-    `memory_bytes`: the weights and a full cache, where both are in this process.
+    `memory_bytes`: the weights and a full cache, where both are in this process. `waits`: other machines compute, so
+    that this process may wait for a step.
     """
 
     states_size: int = 0
@@ -52,6 +53,7 @@ class Executor(Protocol):
     page_size: int
     device: str
     memory_bytes: int = 0
+    waits: bool = False
 
     def begin(self, step: StepInput) -> PendingStep:
         """Start a forward pass.

@@ -22,6 +22,7 @@ from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, PendingStep, StateLostError
+from aici_engine.heartbeat import Heartbeat
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.pooling import FinalStates
 from aici_engine.profile import Profile
@@ -97,6 +98,7 @@ class FlightRunner:
         output: EventOutput,
         live: LiveSequences,
         profile: Profile,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._executor = executor
         self._cache = cache
@@ -106,6 +108,7 @@ class FlightRunner:
         self._output = output
         self._live = live
         self._profile = profile
+        self._heartbeat = heartbeat or Heartbeat()
         self._flights: deque[Flight] = deque()
 
     def __len__(self) -> int:
@@ -138,6 +141,7 @@ class FlightRunner:
             step = self._step_input(plan)
             self._profile.lap("batch")
             flight.wanted = [(chunk.num_logits, chunk.num_states) for chunk in step.chunks]
+            self._heartbeat.compute(sum(chunk.num_tokens for chunk in plan.chunks))
             flight.pending = self._executor.begin(step)
             self._profile.lap("forward")
             self._scheduler.advance(plan)
@@ -154,6 +158,7 @@ class FlightRunner:
         """
         flight = self._flights[0]
         rows, states = self._rows(flight)
+        self._heartbeat.computed()
         self._profile.lap("forward")
         began = time.monotonic()
         answers = self._read_answers() if flight.answers is None else flight.answers

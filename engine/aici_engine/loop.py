@@ -20,6 +20,7 @@ from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, StateLostError
 from aici_engine.flight import FlightRunner
+from aici_engine.heartbeat import Heartbeat
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
 from aici_engine.recovery import Recovery
@@ -60,6 +61,7 @@ class Loop:
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,
         replay_timeout_s: float = 30.0,
+        heartbeat: Heartbeat | None = None,
     ) -> None:
         self._scheduler = scheduler
         self._session = session
@@ -67,6 +69,7 @@ class Loop:
         self._live = LiveSequences(scheduler, session, output)
         self.profile = Profile()
         self._executor = executor
+        self._heartbeat = heartbeat = heartbeat or Heartbeat()
         self._runner = FlightRunner(
             executor=executor,
             cache=cache,
@@ -76,6 +79,7 @@ class Loop:
             output=output,
             live=self._live,
             profile=self.profile,
+            heartbeat=heartbeat,
         )
         self._committer = StepCommitter(
             scheduler=scheduler,
@@ -127,6 +131,10 @@ class Loop:
         """End the request with this id, all forks included."""
         self._inbox.put(lambda: self._live.abort(request_id))
 
+    def nudge(self, heard: "Callable[[], None]") -> None:
+        """Call `heard` on the engine's thread, between two steps."""
+        self._inbox.put(heard)
+
     def use_runtime(self, runtime: ControllerRuntime) -> None:
         """Fail earlier controlled requests with RuntimeDiedError, and send later requests to `runtime`."""
         self._inbox.put(lambda: self._live.replace_runtime(runtime))
@@ -145,6 +153,7 @@ class Loop:
     def _run(self) -> None:
         try:
             while not self._stopping:
+                self._heartbeat.beat()
                 self._read_inbox()
                 if self._recovery.is_waiting:
                     self._wait_for_cache()

@@ -20,7 +20,7 @@ class RuntimeProcess:
     """Owns the process and the process group. Standard error goes to `say`, or to this process's; the last lines are
     kept.
 
-    `folder` and `environment`: of the process; None means inherited.
+    `folder` and `environment`: of the process; None means inherited. `pass_fds`: descriptors for the process.
     """
 
     def __init__(
@@ -30,6 +30,7 @@ class RuntimeProcess:
         say: Callable[[str], object] | None = None,
         folder: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        pass_fds: Sequence[int] = (),
     ) -> None:
         self._say = say
         # A process group of its own: Ctrl-C in a terminal goes to the engine, which then ends the runtime in order.
@@ -41,6 +42,7 @@ class RuntimeProcess:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             process_group=0,
+            pass_fds=pass_fds,
         )
         self.pid = self._popen.pid
         self._pidfd = os.pidfd_open(self.pid)

@@ -86,6 +86,7 @@ class FakeEngine:
         self.client = EngineClient()
         self.client.connected(self, self.info)
         self.calls.setdefault("cluster", None)
+        self.calls.setdefault("ping", None)
         self._ended: set[int] = set()
 
     def send(self, message: wire.ToEngine) -> None:

@@ -57,6 +57,8 @@ class PipelineExecutor(Executor):
     the epoch is over, and `restore` begins the next one. Used by the engine's thread, except `status`.
     """
 
+    waits = True
+
     def __init__(
         self,
         make_assembly: Callable[[OnLinkLost], Assembly],

@@ -15,7 +15,9 @@ from aici_engine.server.service.served_model import ModelState, ServedModel
 
 _PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
 """Load balancers ask without a key."""
-_ANSWER_S = 5.0
+_ANSWER_S = 3.0
+"""Of an engine. An engine that hangs is replaced soon after."""
+_FIGURES_S = 1.0
 _STATISTICS = RoutePolicy(is_counted=False)
 """Not counted as requests: the load of a server must not lock out those who watch the server."""
 
@@ -26,11 +28,13 @@ def router(models: Models) -> APIRouter:
     @routes.get("/health")
     @with_policy(_PROBE)
     async def health() -> JSONResponse:
-        """200 while a model can answer. 503 without a model: its engine has crashed, and a new one is starting.
+        """200 while a model can answer. 503 without a model: its engine has crashed, and a new one is starting, or
+        its engine makes no progress ("hanging"), and is replaced soon.
 
         The status is "interrupted" while a stage of the pipeline is missing, and "degraded" while some models cannot
         answer: the server recovers by itself. A model that is loaded on demand can answer.
         """
+        await _ping(models)
         able = [model for model in models.all if model.can_answer]
         complete = bool(able) and await _is_complete(models)
         status = "ok" if complete else "interrupted"
@@ -44,6 +48,7 @@ def router(models: Models) -> APIRouter:
     @with_policy(_PROBE)
     async def ready() -> JSONResponse:
         """200 if a model can answer. 503 without an engine, without a stage, or while the server drains."""
+        await _ping(models)
         can_answer = any(model.can_answer for model in models.all)
         ready = can_answer and not models.admission.draining and await _is_complete(models)
         return JSONResponse({"ready": ready}, 200 if ready else 503)
@@ -53,13 +58,9 @@ def router(models: Models) -> APIRouter:
     async def stats(model: str | None = None) -> dict[str, int | float]:
         """Return the current figures of a model's engine and of the queue before it; by default of the first model.
 
-        A model that is not loaded has only the figures of the queue.
+        Without an engine that answers, there are only the figures of the queue.
         """
-        found = models.find(model)
-        stats: dict[str, int | float] = {}
-        if found.service is not None:
-            stats = await found.service.client.call("stats")
-        return stats | _of_server(found)
+        return await _figures(models.find(model))
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     @with_policy(replace(_STATISTICS, is_quiet=True))
@@ -76,12 +77,19 @@ def router(models: Models) -> APIRouter:
 
 
 async def _figures(model: ServedModel) -> dict[str, int | float]:
-    """Return the figures of a model; without those of the engine if there is no engine."""
+    """Return the figures of a model; without those of the engine if no engine answers."""
     figures = _of_server(model)
     if model.service is not None:
-        with contextlib.suppress(AiciError):
-            figures |= await model.service.client.call("stats")
+        with contextlib.suppress(AiciError, TimeoutError):
+            async with asyncio.timeout(_FIGURES_S):
+                figures |= await model.service.client.call("stats")
     return figures
+
+
+async def _ping(models: Models) -> None:
+    """Wait for a sign of life of every engine, or so long that a hanging engine is known."""
+    services = [model.service for model in models.all if model.service is not None]
+    await asyncio.gather(*(service.client.ping(_ANSWER_S) for service in services))
 
 
 async def _is_complete(models: Models) -> bool:

@@ -51,6 +51,10 @@ class EngineServer:
             case wire.Abort(stream):
                 if (handle := self._handles.get(stream)) is not None:
                     handle.abort()
+            case wire.Nudge():
+                self._engine.nudge(_nothing)
+            case wire.EngineCall(call, "ping"):
+                self._engine.nudge(lambda: self._reply(wire.Reply(call)))
             case wire.EngineCall():
                 self._pool.submit(self._answer, message)
 
@@ -97,6 +101,9 @@ class EngineServer:
             if not isinstance(error, AiciError):
                 _log.exception("call %s failed", call.method)
             reply = wire.Reply(call.call, failure=wire.Failure.of(error))
+        self._reply(reply)
+
+    def _reply(self, reply: wire.Reply) -> None:
         self._send(reply)
         self._flush()
 
@@ -106,6 +113,9 @@ class EngineServer:
         if method == "cluster":
             return self._engine.pipeline_status()
         raise AiciError(f"the engine has no method {method}")
+
+
+def _nothing() -> None: ...
 
 
 def _refused(stream: int, prompt_len: int, error: AiciError) -> wire.FinishOut:

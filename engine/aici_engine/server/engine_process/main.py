@@ -4,6 +4,7 @@
 """
 
 import contextlib
+import mmap
 import os
 import signal
 import sys
@@ -14,6 +15,7 @@ import zmq
 
 from aici_base.errors import AiciError
 from aici_engine.engine import Engine, import_engine
+from aici_engine.heartbeat import PAGE_BYTES, Heartbeat
 from aici_engine.server.engine_process.engine_server import EngineServer
 from aici_engine.server.engine_process.frame_sender import FrameSender
 from aici_engine.server.engine_process.runtime_keeper import RuntimeKeeper
@@ -75,7 +77,9 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         # Import the engine while the runtime starts on another core.
         import_engine()
         runtime = keeper.wait_ready()
-        engine = stack.enter_context(Engine(config.engine, runtime=runtime, on_step=sender.flush))
+        engine = stack.enter_context(
+            Engine(config.engine, runtime=runtime, on_step=sender.flush, heartbeat=_heartbeat(config.heartbeat))
+        )
         server = EngineServer(engine, send=sender.send, flush=sender.flush)
         stack.callback(server.close)
         threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
@@ -93,6 +97,12 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         while True:
             for message in wire.decode_to_engine(requests.recv()):
                 server.handle(message)
+
+
+def _heartbeat(descriptor: int) -> Heartbeat:
+    page = mmap.mmap(descriptor, PAGE_BYTES)
+    os.close(descriptor)
+    return Heartbeat(page)
 
 
 if __name__ == "__main__":

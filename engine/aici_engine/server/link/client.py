@@ -4,6 +4,7 @@ A stream that has given nothing when its engine dies is sent to the next engine:
 """
 
 import asyncio
+import contextlib
 import itertools
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Protocol, Self, TypeAlias
@@ -23,10 +24,16 @@ _SUSPECTED = AiciError(
     hint="change the request before you send it again; the server's log has the engine's last output",
 )
 
+_SILENT_S = 2.0
+
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
 
 def _unwatched(_: wire.StreamOut) -> None: ...
+
+
+def _never_silent() -> float:
+    return 0.0
 
 
 class EngineStream:
@@ -127,8 +134,8 @@ class EngineClient:
     """Opens streams and calls the engine. Without an engine, `call` raises UnavailableError; so does `open`, unless
     another engine is starting.
 
-    `up` is set while an engine is connected, `down` while no engine is. Only the owner of the link calls `connected`,
-    `receive` and `lost`.
+    `up` is set while an engine is connected, `down` while no engine is, `busy` while streams or calls are open. Only
+    the owner of the link calls `connected`, `receive` and `lost`.
     """
 
     def __init__(self) -> None:
@@ -142,6 +149,8 @@ class EngineClient:
         self.num_engines = 0
         self.up, self.down = asyncio.Event(), asyncio.Event()
         self.down.set()
+        self.busy = asyncio.Event()
+        self._silence = _never_silent
 
     @property
     def is_ready(self) -> bool:
@@ -176,11 +185,23 @@ class EngineClient:
         number = next(self._numbers)
         submit = wire.Submit(number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling)
         stream = self._streams[number] = EngineStream(self, submit, watch)
+        self.busy.set()
         if self._link is None:
             self._replays.hold(stream)
         else:
             self._submit(self._link, stream, submit)
         return stream
+
+    async def ping(self, limit_s: float) -> None:
+        """Wait for the engine's next step, or for `limit_s`. Then `is_hanging` is of now, also without other work."""
+        with contextlib.suppress(AiciError, TimeoutError):
+            async with asyncio.timeout(limit_s):
+                await self.call("ping")
+
+    @property
+    def is_hanging(self) -> bool:
+        """An engine is up, has work, and has made no progress for seconds."""
+        return self.is_ready and self._silence() >= _SILENT_S
 
     def check_up(self) -> None:
         """Raise UnavailableError if no engine is up."""
@@ -204,6 +225,7 @@ class EngineClient:
         """End a stream here. Return False if the stream has ended before."""
         if self._streams.pop(stream.number, None) is None:
             return False
+        self._rest()
         self._replays.heard(stream)
         stream.put(wire.FinishOut(stream.number, reason, "", wire.UsageOut(stream.prompt_len, 0, 0), failure=failure))
         return True
@@ -212,14 +234,18 @@ class EngineClient:
         link = self._connected()
         number = next(self._numbers)
         future = self._calls[number] = asyncio.get_running_loop().create_future()
+        self.busy.set()
         try:
             _send(link, wire.EngineCall(number, method))
             return await future
         finally:
             self._calls.pop(number, None)
+            self._rest()
 
-    def connected(self, link: Link, info: wire.EngineInfo) -> None:
+    def connected(self, link: Link, info: wire.EngineInfo, silence: "Callable[[], float] | None" = None) -> None:
+        """Record that an engine is up. `silence` returns the seconds for which the engine has made no progress."""
         self._link, self.info = link, info
+        self._silence = silence or _never_silent
         self._will_return = False
         self.num_engines += 1
         self.down.clear()
@@ -236,9 +262,10 @@ class EngineClient:
                     future.set_result(message.result)
         elif not isinstance(message, wire.Ready):
             number = message.stream
-            stream = (
-                self._streams.pop(number, None) if isinstance(message, wire.FinishOut) else self._streams.get(number)
-            )
+            stream = self._streams.get(number)
+            if isinstance(message, wire.FinishOut):
+                self._streams.pop(number, None)
+                self._rest()
             if stream is not None:
                 stream.put(message)
                 if stream.num_deaths and stream.submit is None:
@@ -269,6 +296,10 @@ class EngineClient:
         for future in calls.values():
             if not future.done():
                 future.set_exception(why)
+
+    def _rest(self) -> None:
+        if not self._streams and not self._calls:
+            self.busy.clear()
 
     def _send_again(self, stream: EngineStream) -> None:
         assert self._link is not None

@@ -8,11 +8,12 @@ from aici_engine.server.config import LogFormat
 
 class ProcessConfig(msgspec.Struct, frozen=True, kw_only=True):
     """`requests`, `events`: addresses of sockets that the parent has bound. `modules`: paths of .wasm files to compile
-    before the first request."""
+    before the first request. `heartbeat`: the descriptor of the memory for the engine's heartbeat."""
 
     requests: str
     events: str
     parent_pid: int
+    heartbeat: int
     engine: EngineConfig
     max_forks: int
     modules: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """The messages between the API process and the engine process. A frame is a msgpack list of messages.
 
-The API process sends Submit, Abort and EngineCall. The engine process sends Ready once, then events of streams
+The API process sends Submit, Abort, EngineCall and Nudge. The engine process sends Ready once, then events of streams
 (AcceptedOut to FinishOut) and a Reply for every EngineCall. An event carries the stream number that the API process
 chose. Every submitted stream ends with exactly one FinishOut.
 """
@@ -40,11 +40,15 @@ class Abort(Struct, frozen=True, array_like=True, tag="abort"):
 
 
 class EngineCall(Struct, frozen=True, array_like=True, tag="call"):
-    """Ask the engine for data outside of any stream. `method`: "stats", or "cluster": the state of the pipeline, None
-    without a pipeline."""
+    """Ask the engine for data outside of any stream. `method`: "stats"; "cluster": the state of the pipeline, None
+    without a pipeline; "ping": None, between two steps of the engine's loop."""
 
     call: int
     method: str
+
+
+class Nudge(Struct, frozen=True, array_like=True, tag="nudge"):
+    """Ask the engine's loop for a turn, so that its heartbeat counts. There is no reply."""
 
 
 class EngineInfo(Struct, frozen=True, array_like=True):
@@ -185,7 +189,7 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
     failure: Failure | None = None
 
 
-ToEngine: TypeAlias = Submit | Abort | EngineCall
+ToEngine: TypeAlias = Submit | Abort | EngineCall | Nudge
 StreamOut: TypeAlias = AcceptedOut | ScoreOut | EmbeddingOut | SequenceOut | ForkOut
 FromEngine: TypeAlias = Ready | StreamOut | Reply
 

@@ -21,11 +21,13 @@ _log = logging.getLogger(__name__)
 
 
 class ModelState(StrEnum):
-    """RESTARTING: the engine has died, and a new one is starting. FAILED: the last engine could not be kept running."""
+    """HANGING: the engine makes no progress, and is replaced soon. RESTARTING: the engine has died, and a new one is
+    starting. FAILED: the last engine could not be kept running."""
 
     UNLOADED = "unloaded"
     LOADING = "loading"
     LOADED = "loaded"
+    HANGING = "hanging"
     RESTARTING = "restarting"
     FAILED = "failed"
 
@@ -122,6 +124,8 @@ class ServedModel:
     @property
     def state(self) -> ModelState:
         if self._service is not None:
+            if self._service.client.is_hanging:
+                return ModelState.HANGING
             return ModelState.LOADED if self._service.client.is_ready else ModelState.RESTARTING
         if self._loading is not None:
             return ModelState.LOADING
@@ -130,7 +134,7 @@ class ServedModel:
     @property
     def can_answer(self) -> bool:
         """Whether a request for the model can succeed now, perhaps after a wait."""
-        return self.state not in (ModelState.RESTARTING, ModelState.FAILED)
+        return self.state not in (ModelState.HANGING, ModelState.RESTARTING, ModelState.FAILED)
 
     @property
     def num_restarts(self) -> int:

@@ -1,0 +1,156 @@
+"""Notices that an engine process hangs: there is work, and the engine's heartbeat stands still."""
+
+import asyncio
+import contextlib
+import mmap
+import os
+import signal
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Final, NamedTuple, Protocol
+
+from aici_engine.heartbeat import Beat
+
+HANG_S: Final = 4.0
+_LOOK_S: Final = 0.5
+_TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
+_BUSY: Final = frozenset("RD")
+"""States of threads that run, or that wait for a disk: for memory that the kernel must read, for example."""
+_STOPPED: Final = "T"
+
+
+class Activity(NamedTuple):
+    """What the processes of an engine do. `is_stopped`: the engine got SIGSTOP. `is_busy`: a thread runs or waits for
+    a disk. `cpu_s`: their processor time so far."""
+
+    is_stopped: bool
+    is_busy: bool
+    cpu_s: float
+
+
+class _Work(Protocol):
+    """The client of the engine: `busy` is set while streams or calls are open."""
+
+    busy: asyncio.Event
+
+
+class EngineWatch:
+    """Looks at an engine twice a second while there is work, and not at all while there is none.
+
+    The time without progress counts in full while the engine's processes sleep or are stopped. While they run, only
+    their processor time counts: on a busy machine an engine may be slow for long. A forward pass may take the time
+    that the engine allows itself (see `Heartbeat`), and longer than HANG_S if it computes.
+
+    `nudge` asks the engine for a turn of its loop. `hung` is called once, and the watch ends.
+    """
+
+    def __init__(
+        self,
+        pid: int,
+        page: mmap.mmap,
+        work: _Work,
+        *,
+        nudge: Callable[[], None],
+        hung: Callable[[], None],
+        activity: "Callable[[int], Activity] | None" = None,
+    ) -> None:
+        self._pid = pid
+        self._page = page
+        self._work = work
+        self._nudge = nudge
+        self._hung = hung
+        self._activity = activity or family_activity
+        self.silent_s = 0.0
+
+    async def run(self) -> None:
+        """Watch until the engine hangs."""
+        while True:
+            self.silent_s = 0.0
+            await self._work.busy.wait()
+            if await self._stands_still():
+                self._hung()
+                return
+
+    async def run_start(self) -> None:
+        """Watch an engine that is loading, which may take any time, unless it is stopped."""
+        while self.silent_s < HANG_S:
+            await asyncio.sleep(_LOOK_S)
+            self.silent_s = self.silent_s + _LOOK_S if self._activity(self._pid).is_stopped else 0.0
+        self._hung()
+
+    async def _stands_still(self) -> bool:
+        """Return whether the engine hangs; False when there is no work any more."""
+        loop = asyncio.get_running_loop()
+        last, looked, cpu_s = Beat.read(self._page).number, loop.time(), -1.0
+        idle_s = busy_s = 0.0
+        while self._work.busy.is_set():
+            await asyncio.sleep(_LOOK_S)
+            # This process may have been stopped itself: that time does not count.
+            passed_s, looked = min(loop.time() - looked, 2 * _LOOK_S), loop.time()
+            beat = Beat.read(self._page)
+            if beat.number != last:
+                last, cpu_s, idle_s, busy_s = beat.number, -1.0, 0.0, 0.0
+                self.silent_s = 0.0
+                continue
+            self._nudge()
+            now = self._activity(self._pid)
+            used_s = passed_s if cpu_s < 0 else min(passed_s, now.cpu_s - cpu_s)
+            cpu_s = now.cpu_s
+            if now.is_stopped:
+                idle_s += passed_s
+            elif now.is_busy:
+                busy_s += used_s
+            elif not beat.waits:
+                idle_s += passed_s
+            self.silent_s = idle_s if busy_s < beat.allowed_s else idle_s + busy_s
+            if self.silent_s >= HANG_S:
+                return True
+        return False
+
+
+def family_activity(pid: int) -> Activity:
+    """Return what a process and its descendants do."""
+    family = [pid, *below(pid)]
+    states = [state for each in family for state in _thread_states(each)]
+    is_stopped = next(iter(_thread_states(pid)), "") == _STOPPED
+    return Activity(is_stopped, not _BUSY.isdisjoint(states), sum(map(_cpu_s, family)))
+
+
+def kill_family(pid: int) -> None:
+    """Kill a process and its descendants, stopped ones too."""
+    for each in (pid, *below(pid)):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+
+
+def below(pid: int) -> list[int]:
+    """Return the descendants of a process."""
+    children: dict[int, list[int]] = {}
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with contextlib.suppress(OSError):
+                children.setdefault(int(_fields(Path("/proc", name, "stat"))[1]), []).append(int(name))
+    found = list(children.get(pid, ()))
+    for each in found:
+        found += children.get(each, ())
+    return found
+
+
+def _thread_states(pid: int) -> Iterable[str]:
+    """Yield the states of the threads, the main thread's first."""
+    for path in sorted(Path(f"/proc/{pid}/task").glob("*/stat"), key=lambda path: path.parent.name != str(pid)):
+        with contextlib.suppress(OSError):
+            yield _fields(path)[0]
+
+
+def _cpu_s(pid: int) -> float:
+    try:
+        fields = _fields(Path(f"/proc/{pid}/stat"))
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
+
+
+def _fields(stat: Path) -> list[str]:
+    """Return the fields after the name, which may hold spaces: the state, the parent, ..."""
+    return stat.read_text().rpartition(")")[2].split()
