@@ -37,6 +37,9 @@ def batch(
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None,
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None,
+    retry_errors: Annotated[
+        bool, typer.Option("--retry-errors", help="Answer the requests again whose result is an error.")
+    ] = False,
 ) -> None:
     """Answer a file of requests, as OpenAI's batches have them. Run the same command again to go on after an end."""
     engine = ModelFlags(server=server, dtype=dtype, device=device, threads=threads)
@@ -50,7 +53,7 @@ def batch(
     with BatchInput(lines) as given:
         if given.is_file(output):
             raise UsageError(f"{output} is the file of the requests", hint="name another file with -o")
-        with BatchOutput(output) as results:
+        with BatchOutput(output, retry_errors=retry_errors) as results:
             if strangers := results.finished.keys() - given.ids.keys():
                 raise UsageError(
                     f"{output} has results of other requests, such as {min(strangers)!r}",

@@ -17,6 +17,7 @@ from typing import BinaryIO, Final, Self
 
 import orjson
 
+from aici_base.cache_files import sync
 from aici_base.errors import InUseError, NotFoundError, UsageError
 from aici_engine.server.batches.line import RESULT_HEAD, Line, LineError, read_line
 
@@ -87,10 +88,11 @@ class BatchOutput:
     """The file of results, or stdout. A context manager.
 
     `finished`: custom_id of every result in the file → whether the result is an error. A torn last line is cut off.
+    `retry_errors`: results that are errors are removed first.
     Raises UsageError if the file is anything else than results, and InUseError if another process writes the file.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, retry_errors: bool = False) -> None:
         self.finished: dict[str, bool] = {}
         self.path = path
         if str(path) == "-":
@@ -104,6 +106,8 @@ class BatchOutput:
         try:
             if self._is_file:
                 self._resume()
+            if retry_errors and any(self.finished.values()):
+                self._drop_errors()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -137,11 +141,29 @@ class BatchOutput:
                     raise self._stranger(number)
         os.ftruncate(self._descriptor, end)
         os.fsync(self._descriptor)
-        folder = os.open(self.path.parent, os.O_RDONLY)
+        sync(self.path.parent)  # the name of a new file
+
+    def _drop_errors(self) -> None:
+        """Replace the file by one with the other results. A killed process leaves the old file or the new file."""
+        path = self.path.resolve()
+        new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
+        descriptor = os.open(new, flags, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
         try:
-            os.fsync(folder)  # the name of a new file
-        finally:
-            os.close(folder)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            with open(self._descriptor, "rb", closefd=False) as old, open(descriptor, "wb", closefd=False) as kept:
+                old.seek(0)
+                kept.writelines(text for text in old if not self.finished[orjson.loads(text)["custom_id"]])
+            os.fsync(descriptor)
+            new.rename(path)
+            sync(path.parent)
+        except BaseException:
+            new.unlink(missing_ok=True)
+            os.close(descriptor)
+            raise
+        self.finished = {custom_id: False for custom_id, is_error in self.finished.items() if not is_error}
+        os.close(self._descriptor)
+        self._descriptor = descriptor
 
     def _take(self, number: int, text: bytes) -> None:
         try:

@@ -168,6 +168,7 @@ _aici() {
             --dtype
             --device
             --threads
+            --retry-errors
             --help" ;;
         "aici chat") words="
             --model

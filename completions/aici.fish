@@ -80,6 +80,7 @@ complete -c aici -n '__fish_seen_subcommand_from batch' -l concurrency -r -f -d 
 complete -c aici -n '__fish_seen_subcommand_from batch' -l dtype -r -f -a 'auto float32 bfloat16 int8 int4' -d 'Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss. (default: auto)'
 complete -c aici -n '__fish_seen_subcommand_from batch' -l device -r -f -a 'auto cpu cuda' -d 'The computing device: cpu, cuda (the first visible GPU), or auto: a GPU if found, else the CPU. (default: auto)'
 complete -c aici -n '__fish_seen_subcommand_from batch' -l threads -r -f -d 'Threads of the model (default: one a core).'
+complete -c aici -n '__fish_seen_subcommand_from batch' -l retry-errors -d 'Answer the requests again whose result is an error.'
 complete -c aici -n '__fish_seen_subcommand_from batch' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from chat' -l model -r -F -a '(__aici_models)' -d 'A model’s name, folder, .gguf file or hub repository.'
 complete -c aici -n '__fish_seen_subcommand_from chat' -l server -r -f -d 'Run on the server at this URL; a key goes behind #key=.'

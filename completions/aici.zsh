@@ -168,6 +168,7 @@ _aici() {
             '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss. (default\: auto)'
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU. (default\: auto)'
             '--threads:Threads of the model (default\: one a core).'
+            '--retry-errors:Answer the requests again whose result is an error.'
             '--help:Show this message and exit.') ;;
         ("aici chat") next=(
             '--model:A model’s name, folder, .gguf file or hub repository.'

@@ -1,7 +1,6 @@
 """Turns of a chat on a local engine: `aici_engine.chat.turn` over a backend, in the calling thread."""
 
 import contextlib
-import json
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from dataclasses import replace
 from typing import Any, Protocol, TypeVar
@@ -13,6 +12,7 @@ from aici.errors import AiciError, UsageError
 from aici.stream import Stream
 from aici.tools import FunctionTool
 from aici_engine.chat.messages import PromptMessage, conversation_text
+from aici_engine.chat.past_arguments import read_arguments
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.chat.thinking import thinking_of_prompt
@@ -193,11 +193,16 @@ def _message(message: Mapping[str, Any]) -> PromptMessage:
     role, content = message["role"], message.get("content") or ""
     if role not in ("system", "user", "assistant", "tool") or not isinstance(content, str):
         raise ValueError(f"role {role!r} with a content of type {type(content).__name__}")
-    calls = [
-        PastCall(call["id"], call["function"]["name"], json.loads(call["function"]["arguments"]))
-        for call in message.get("tool_calls") or ()
-    ]
+    calls = [_call(call) for call in message.get("tool_calls") or ()]
     return PromptMessage(role=role, content=content, calls=calls, call_id=message.get("tool_call_id") or "")
+
+
+def _call(call: Mapping[str, Any]) -> PastCall:
+    function = call["function"]
+    arguments = read_arguments(function["arguments"])
+    if arguments is None:
+        raise ValueError(f"the arguments of the call {call['id']} are not a JSON object")
+    return PastCall(call["id"], function["name"], arguments)
 
 
 def _tool(tool: FunctionTool) -> Tool:

@@ -59,6 +59,10 @@ def test_answers_and_errors_are_lines(tmp_path: Path) -> None:
         before = out.read_bytes()
         assert (await _run(str(given), "-o", str(out), *server))[0] == 1  # nothing is asked again
         assert out.read_bytes() == before
+        assert (await _run(str(given), "-o", str(out), "--retry-errors", *server))[0] == 1  # only b is asked again
+        again = out.read_bytes().splitlines()
+        assert again[:2] == [line for line in before.splitlines() if b'"status_code":200' in line]
+        assert results(out.read_bytes()).keys() == {"a", "b", "c"}
 
     api = Api(says("Hello", " there"))
     _over(api, test)

@@ -75,6 +75,32 @@ def test_results_tell_errors_from_answers(tmp_path: Path) -> None:
         assert output.finished == {"a": True, "b": False, "c": True}
 
 
+def test_errors_are_removed_to_be_tried_again(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    (tmp_path / "link").symlink_to(path)
+    lines = _results(list("abcd"))
+    path.write_bytes(b"".join([*lines, failure("e", "batch_expired", "late"), b'{"id"']))
+    path.chmod(0o640)
+    with BatchOutput(tmp_path / "link", retry_errors=True) as output:
+        assert output.finished == {"b": False, "d": False}
+        assert path.read_bytes() == lines[1] + lines[3]
+        with pytest.raises(InUseError):
+            BatchOutput(path)
+        output.append([lines[0]])
+    assert path.read_bytes() == lines[1] + lines[3] + lines[0]
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert {each.name for each in tmp_path.iterdir()} == {"out", "link"}
+
+
+def test_without_errors_the_file_stays(tmp_path: Path) -> None:
+    path = tmp_path / "out"
+    path.write_bytes(result("a", Answer(200, b"{}")))
+    before = path.stat().st_ino
+    with BatchOutput(path, retry_errors=True) as output:
+        assert output.finished == {"a": False}
+    assert path.stat().st_ino == before
+
+
 @pytest.mark.parametrize(
     "text",
     [

@@ -1,7 +1,10 @@
 """What a command is doing before its first output."""
 
+import re
+
 import pytest
 
+from tests.cli.test_frame import HEAVY
 from tests.support.cli import AICI, aici
 from tests.support.terminal import at_terminal
 
@@ -15,6 +18,21 @@ def test_a_terminal_is_told_first_of_all_and_the_text_is_erased(command: list[st
         shown = terminal.until("cannot be reached")
         assert shown.count("loading ...") == shown.count("\x1b[K") == 1
         assert terminal.wait() == 3
+
+
+@pytest.mark.parametrize("command", ["run", "chat"])
+def test_nearly_nothing_is_imported_before_the_terminal_is_told(command: str) -> None:
+    """What a start of 300 ms has time for: the interpreter, Typer, and five small modules of ours."""
+    with at_terminal([*AICI, command, *NOWHERE], {"PYTHONPROFILEIMPORTTIME": "1"}) as terminal:
+        imported = set(re.findall(r"\| +([\w.]+)\r?\n", terminal.until("loading ...")))
+        terminal.wait()
+    assert {"typer", "aici_cli.waiting"} <= imported
+    ours = {name for name in imported if name.startswith("aici")}
+    assert ours <= {f"aici_cli{name}" for name in ("", ".main", ".output", ".waiting")} | {
+        "aici_base",
+        "aici_base.errors",
+    }
+    assert not {name.partition(".")[0] for name in imported} & {*HEAVY, "rich", "asyncio"}
 
 
 def test_a_wrong_option_is_no_part_of_the_text() -> None:

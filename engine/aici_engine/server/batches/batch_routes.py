@@ -110,5 +110,6 @@ def _shown(batch: KeptBatch) -> dict[str, Any]:
         "expires_at": batch.expires_at,
         **{f"{name}_at": body.get(f"{name}_at") for name in _TIMES},
         "request_counts": counts,
+        "usage": body.get("usage"),
         "metadata": body["metadata"],
     }

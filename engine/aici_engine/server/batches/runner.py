@@ -19,6 +19,7 @@ from aici_base.errors import AiciError, QuotaError
 from aici_engine.server.batches.answering import answer_all, answer_line, in_threads
 from aici_engine.server.batches.in_process import InProcess, engine_up
 from aici_engine.server.batches.line import Line, failure, read_line, result
+from aici_engine.server.batches.usage import usage_of
 from aici_engine.server.batches.validation import check_lines
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.batch_store import BatchStore, KeptBatch, Result, Status
@@ -204,7 +205,8 @@ class BatchRunner:
             code = f"batch_{ends_as}"
             left = list(self._lines_left(batch))
             rest = (Result(number, True, failure(line.custom_id, code, why)) for number, line in left)
-        self._store.finish(batch, ends_as, {f"{ends_as}_at": self._now()}, rest)
+        usage = usage_of(self._store.answers(batch.batch_id))
+        self._store.finish(batch, ends_as, {f"{ends_as}_at": self._now(), "usage": usage}, rest)
 
     def _is_unanswered(self, batch: KeptBatch) -> bool:
         num_lines: int = batch.body.get("num_lines", 0)

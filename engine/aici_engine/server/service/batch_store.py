@@ -242,6 +242,20 @@ class BatchStore:
         with self._database.transaction() as db:
             return {number for (number,) in db.execute("SELECT number FROM results WHERE batch = ?", (batch_id,))}
 
+    def answers(self, batch_id: str) -> Iterator[bytes]:
+        """Yield the results so far that are no errors, in the order of the lines."""
+        query = (
+            "SELECT number, text FROM results WHERE batch = ? AND number > ? AND is_error = 0 ORDER BY number LIMIT 100"
+        )
+        number = 0
+        while True:
+            with self._database.transaction() as db:
+                rows = db.execute(query, (batch_id, number)).fetchall()
+            if not rows:
+                return
+            yield from (bytes(text) for _, text in rows)
+            number = rows[-1][0]
+
     def add_results(self, batch: KeptBatch, results: Sequence[Result]) -> None:
         """Keep results. A second result of a line is dropped. Raises QuotaError where a bound is reached."""
         with self._database.transaction() as db:

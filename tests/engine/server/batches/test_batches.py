@@ -95,6 +95,11 @@ def test_a_batch_from_its_file_to_its_results() -> None:
             assert done.request_counts is not None
             assert done.request_counts.model_dump() == {"total": 22, "completed": 20, "failed": 2}
             assert done.metadata == {"a": "b"}
+            assert done.usage is not None
+            used = [each["response"]["body"]["usage"] for each in (await content(client, done.output_file_id)).values()]
+            assert done.usage.input_tokens == sum(each["prompt_tokens"] for each in used) > 0
+            assert done.usage.output_tokens == sum(each["completion_tokens"] for each in used) > 0
+            assert done.usage.total_tokens == done.usage.input_tokens + done.usage.output_tokens
             assert None not in (done.in_progress_at, done.finalizing_at, done.completed_at, done.expires_at)
             found = await content(client, done.output_file_id)
             assert list(found) == [f"r{number}" for number in range(20)]  # in the order of the lines

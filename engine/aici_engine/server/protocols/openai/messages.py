@@ -1,12 +1,12 @@
 """Messages, tools and tool choices as OpenAI's clients send them, and their conversion for `protocols.chat`."""
 
-import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from aici_base.errors import UsageError
+from aici_engine.chat.past_arguments import read_arguments
 from aici_engine.chat.tools import PastCall, Tool
 from aici_engine.server.protocols.chat.prompt import PromptMessage
 from aici_engine.server.protocols.chat.turn import Named, ToolChoice
@@ -48,7 +48,10 @@ Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | l
 
 
 class FunctionCall(StrictBody):
-    """`arguments`: JSON text. `parsed_arguments`, which OpenAI's client for Python adds to calls, has no effect."""
+    """`arguments`: JSON text; of a call that the token limit cut short, its beginning.
+
+    `parsed_arguments`, which OpenAI's client for Python adds to calls, has no effect.
+    """
 
     name: str
     arguments: str
@@ -65,14 +68,12 @@ class ToolCall(StrictBody):
     function: FunctionCall
 
     def neutral(self, where: str) -> PastCall:
-        try:
-            arguments = json.loads(self.function.arguments or "{}")
-        except (ValueError, RecursionError):
-            arguments = None
-        if not isinstance(arguments, dict):
+        arguments = read_arguments(self.function.arguments)
+        if arguments is None:
             name = f"{where}.function.arguments"
-            hint = "leave out a call that max_tokens has cut short"
-            raise UsageError(f"{name} is not a JSON object", hint=hint, param=name)
+            raise UsageError(
+                f"{name} is not a JSON object", hint="send the arguments as the answer had them", param=name
+            )
         return PastCall(self.id, self.function.name, arguments)
 
 

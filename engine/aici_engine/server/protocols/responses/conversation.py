@@ -5,11 +5,11 @@ and the calls after that are one message. A template that has no place for a rea
 """
 
 import itertools
-import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Literal
 
 from aici_base.errors import UsageError
+from aici_engine.chat.past_arguments import read_arguments
 from aici_engine.chat.tools import PastCall
 from aici_engine.server.protocols.chat.prompt import PromptMessage
 from aici_engine.server.protocols.responses.items import Item
@@ -46,14 +46,11 @@ def _message(item: Item) -> PromptMessage | None:
 
 
 def _arguments(item: Item) -> dict[str, object]:
-    try:
-        arguments = json.loads(item["arguments"] or "{}")
-    except (ValueError, RecursionError):
-        arguments = None
-    if not isinstance(arguments, dict):
+    arguments = read_arguments(item["arguments"])
+    if arguments is None:
         raise UsageError(
             f"the arguments of the call {item['call_id']} are not a JSON object",
-            hint="leave out a call that the token limit cut short",
+            hint="send the arguments as the answer had them",
         )
     return arguments
 

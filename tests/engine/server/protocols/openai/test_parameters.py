@@ -192,7 +192,7 @@ WRONG_BOTH: dict[str, tuple[Json, int, str, str]] = {
 NAMED: Json = {"type": "function", "function": {"name": "g"}}
 SCHEMA: Json = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "strin"}}}
 IMAGE: Json = {"type": "image_url", "image_url": {"url": "file:///etc/passwd"}}
-CALL: Json = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "{"}}
+CALL: Json = {"id": "c", "type": "function", "function": {"name": "f", "arguments": "[1]"}}
 WRONG: Mapping[str, dict[str, tuple[Json, int, str, str]]] = {
     CHAT: {
         **WRONG_BOTH,

@@ -153,11 +153,17 @@ def test_a_stream_is_kept_before_its_last_event() -> None:
     raise AssertionError("no end")
 
 
-def test_a_call_that_was_cut_short_cannot_be_continued() -> None:
+def test_a_call_that_was_cut_short_is_continued_as_far_as_it_went() -> None:
     api = Api(template=TOOL_TEMPLATE)
-    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"ci'}
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "Rom'}
+    api.sdk.responses.create(model="it", input=[call])  # type: ignore[list-item]
+    assert "weather(Rom)" in prompt(api)
+
+
+def test_arguments_that_are_no_object_are_refused() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '["city"]'}
     with pytest.raises(openai.BadRequestError, match="c1"):
-        api.sdk.responses.create(model="it", input=[call])  # type: ignore[list-item]
+        Api(template=TOOL_TEMPLATE).sdk.responses.create(model="it", input=[call])  # type: ignore[list-item]
 
 
 def test_a_conversation_that_is_too_long_loses_its_beginning() -> None:
