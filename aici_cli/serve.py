@@ -81,6 +81,10 @@ def serve(
     max_context: Annotated[
         int | None, typer.Option(min=1, help="Tokens of a sequence, if fewer than the model's.")
     ] = None,
+    max_connections: Annotated[
+        int | None,
+        typer.Option(min=1, help="Connections at a time (default: as many as the limit of open files leaves)."),
+    ] = None,
     max_body_mib: Annotated[int, typer.Option(min=1, help="The largest request body in MiB.")] = 8,
     request_timeout: Annotated[float, typer.Option(min=0.001, help="Seconds for a request, waiting included.")] = 600.0,
     drain_timeout: Annotated[
@@ -247,6 +251,7 @@ def serve(
         api_key_file=api_key_file,
         max_queue=max_queue,
         max_forks=max_forks,
+        max_connections=max_connections,
         chat=chat_settings,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         responses_file=responses_file or _default_responses_file(),

@@ -131,6 +131,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l max-forks -r -f -d 'F
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-batch-tokens -r -f -d 'Tokens of one forward pass.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l prefill-slowdown -r -f -d 'While answers are generated, prompts may make a step this many times as long.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -r -f -d 'Tokens of a sequence, if fewer than the model’s.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l max-connections -r -f -d 'Connections at a time (default: as many as the limit of open files leaves).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-body-mib -r -f -d 'The largest request body in MiB.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l request-timeout -r -f -d 'Seconds for a request, waiting included.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l drain-timeout -r -f -d 'Seconds for running requests to end at shutdown.'

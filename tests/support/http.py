@@ -2,22 +2,30 @@
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator
 
 from fastapi import FastAPI
 
+from aici_engine.server.gateway.connections import Connections, Listener
 from aici_engine.server.gateway.http_server import HttpProtocol, HttpServer, config
 
 
 @contextlib.asynccontextmanager
-async def listening(app: FastAPI, http: type[HttpProtocol] = HttpProtocol) -> AsyncIterator[int]:
+async def listening(
+    app: FastAPI, http: type[HttpProtocol] = HttpProtocol, *, connections: Connections | None = None
+) -> AsyncIterator[int]:
     """Serve `app`; yield the port."""
-    server = HttpServer(config(app, http=http))
-    serving = asyncio.create_task(server.serve())
+    connections = connections or Connections()
+    server = HttpServer(config(app, http=http, connections=connections))
+    listener = Listener(socket.AF_INET, socket.SOCK_STREAM)
+    listener.connections = connections
+    listener.bind(("127.0.0.1", 0))
+    serving = asyncio.create_task(server.serve([listener]))
     while not server.started:
         await asyncio.sleep(0)
     try:
-        yield server.servers[0].sockets[0].getsockname()[1]
+        yield listener.getsockname()[1]
     finally:
         server.stop()
         await serving

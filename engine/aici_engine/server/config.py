@@ -119,6 +119,8 @@ class ServerConfig:
     controllers that the server starts with, name → file. `responses_file`: keeps responses; with None they are kept in
     memory. `batches_file`: the same for files and batches.
 
+    `max_connections`: open at a time; None: as many as the limit of open files leaves.
+
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     """
@@ -130,6 +132,7 @@ class ServerConfig:
     api_key_file: Path | None = None
     max_queue: int = 256
     max_forks: int = 16
+    max_connections: int | None = None
     limits: RequestLimits = field(default_factory=RequestLimits)
     chat: ChatSettings = field(default_factory=ChatSettings)
     responses_file: Path | None = None

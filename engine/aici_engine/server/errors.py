@@ -18,6 +18,8 @@ A request that is malformed (no JSON, a field missing, unknown or out of range) 
 """
 
 import contextlib
+import logging
+import re
 from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
@@ -37,6 +39,9 @@ from aici_base.errors import (
     UnreachableError,
     UsageError,
 )
+from aici_engine.server.telemetry import logs
+
+_log = logging.getLogger(__name__)
 
 
 class ClientGoneError(Exception):
@@ -131,8 +136,37 @@ def status_of(error: AiciError) -> int:
     return http_error(type(error)).status
 
 
+_OF_OPERATOR: Final = re.compile(r"(?<![\w/:.])[~.]{0,2}/(?!v1/)[\w.@+-]+/|\bAICI_[A-Z_]+\b")
+"""A path of two folders or more, or an environment variable."""
+_RETRY_S: Final[Mapping[int, float]] = {503: 2.0, 429: 60.0}
+"""A dead engine is replaced in about two seconds. A quota has room when its owner has removed something."""
+
+
+def for_client(error: AiciError) -> AiciError:
+    """Return an error as clients may read it.
+
+    A failure of the server that names a file or a variable of the server becomes a reference to the server's log,
+    which gets the failure as it was.
+    """
+    if status_of(error) < 500 or not _OF_OPERATOR.search(f"{error.message} {error.hint_for('http')}"):
+        return error
+    _log.error("%s", _text(error))
+    told = error.with_message("the server failed, for a reason that only its operator may read")
+    told.hint, told.cli_hint = f"the server's log has the reason, with the request id {logs.request_id.get()}", ""
+    return told
+
+
+def retry_after_s(error: AiciError) -> float | None:
+    """Return the seconds after which a second attempt may succeed; None if the request must change first."""
+    return error.retry_after_s if isinstance(error, RateLimitError) else _RETRY_S.get(status_of(error))
+
+
 def text_of(error: AiciError) -> str:
     """Return the message of an error with the hint for clients, where a protocol has one text for both."""
+    return _text(for_client(error))
+
+
+def _text(error: AiciError) -> str:
     hint = error.hint_for("http")
     return f"{error.message} ({hint})" if hint else error.message
 

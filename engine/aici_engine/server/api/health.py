@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from dataclasses import replace
+from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
@@ -18,6 +19,7 @@ _PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
 _ANSWER_S = 3.0
 """Of an engine. An engine that hangs is replaced soon after."""
 _FIGURES_S = 1.0
+_RETRY_AFTER_S = "2"
 _STATISTICS = RoutePolicy(is_counted=False)
 """Not counted as requests: the load of a server must not lock out those who watch the server."""
 
@@ -42,7 +44,7 @@ def router(models: Models) -> APIRouter:
             status = "degraded" if able else "unavailable"
         states = {model.name: model.state for model in models.all}
         body = {"status": status, "model_loaded": complete, "models": states}
-        return JSONResponse(body, 200 if able else 503)
+        return _probed(body, is_well=bool(able))
 
     @routes.get("/ready")
     @with_policy(_PROBE)
@@ -51,7 +53,7 @@ def router(models: Models) -> APIRouter:
         await _ping(models)
         can_answer = any(model.can_answer for model in models.all)
         ready = can_answer and not models.admission.draining and await _is_complete(models)
-        return JSONResponse({"ready": ready}, 200 if ready else 503)
+        return _probed({"ready": ready}, is_well=ready)
 
     @routes.get("/stats")
     @with_policy(_STATISTICS)
@@ -74,6 +76,10 @@ def router(models: Models) -> APIRouter:
         return Response(models.metrics.page(of_models, pipeline), media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def _probed(body: dict[str, Any], *, is_well: bool) -> JSONResponse:
+    return JSONResponse(body) if is_well else JSONResponse(body, 503, headers={"Retry-After": _RETRY_AFTER_S})
 
 
 async def _figures(model: ServedModel) -> dict[str, int | float]:

@@ -16,6 +16,7 @@ from aici_engine.server.batches.runner import BatchRunner
 from aici_engine.server.config import ServerConfig
 from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
+from aici_engine.server.gateway.connections import Connections, Listener, most_connections
 from aici_engine.server.gateway.http_server import HttpServer
 from aici_engine.server.gateway.web_pages import names_of_this_machine
 from aici_engine.server.service.batch_store import BatchStore
@@ -50,7 +51,8 @@ def serve(
     keys = Keys(config.api_key_file)
     kept = ResponseStore(config.responses_file, config.responses_limits)
     batches = BatchStore(config.batches_file, config.batches_limits)
-    with kept, batches, _listen(config) as listener, beside or contextlib.nullcontext():
+    connections = Connections(most_connections(config.max_connections, num_models=len(config.models)))
+    with kept, batches, _listen(config, connections) as listener, beside or contextlib.nullcontext():
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
             _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
@@ -62,7 +64,7 @@ async def _serve(
     keys: Keys,
     kept: ResponseStore,
     batches: BatchStore,
-    listener: socket.socket,
+    listener: Listener,
     started: Callable[[str], None],
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -95,7 +97,10 @@ async def _serve(
             hosts=named if config.api_key_file is None else None,
             observers=spans,
         )
-        server = HttpServer(http_server.config(app, max_message_bytes=config.limits.max_body_bytes))
+        settings = http_server.config(
+            app, max_message_bytes=config.limits.max_body_bytes, connections=listener.connections
+        )
+        server = HttpServer(settings)
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
@@ -148,7 +153,7 @@ async def _all_end(models: Models, timeout_s: float) -> bool:
     return not models.num_admitted
 
 
-def _listen(config: ServerConfig) -> socket.socket:
+def _listen(config: ServerConfig, connections: Connections) -> Listener:
     """Return a socket that is bound before the model is loaded: a wrong address fails at once.
 
     Connections wait in the backlog. Exception: a cluster may wait for nodes for days, so connections are refused until
@@ -158,7 +163,8 @@ def _listen(config: ServerConfig) -> socket.socket:
         family, kind, _, _, address = socket.getaddrinfo(
             config.host, config.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )[0]
-        listener = socket.socket(family, kind)
+        listener = Listener(family, kind)
+        listener.connections = connections
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind(address)
         if not any(model.engine.nodes or model.engine.ray_address for model in config.models):

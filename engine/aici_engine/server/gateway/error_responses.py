@@ -18,7 +18,7 @@ from starlette.exceptions import HTTPException
 from starlette.types import Receive, Scope, Send
 from starlette.websockets import WebSocket
 
-from aici_base.errors import AiciError, RateLimitError, TimedOutError, UnauthorizedError, UsageError
+from aici_base.errors import AiciError, TimedOutError, UnauthorizedError, UsageError
 from aici_engine.server.errors import (
     ClientGoneError,
     MissingFieldError,
@@ -26,8 +26,10 @@ from aici_engine.server.errors import (
     UnknownFieldError,
     WrongMethodError,
     WrongTypeError,
+    for_client,
     http_error,
     param_of,
+    retry_after_s,
     status_of,
     text_of,
 )
@@ -60,6 +62,7 @@ def anthropic_body(error: AiciError) -> dict[str, Any]:
 
 
 def rest_body(error: AiciError) -> dict[str, Any]:
+    error = for_client(error)
     return {"message": error.message, "hint": error.hint_for("http"), "code": error.code}
 
 
@@ -86,8 +89,8 @@ class _Json(JSONResponse):
 def response(shape: ErrorShape, error: AiciError, headers: Mapping[str, str] | None = None) -> JSONResponse:
     """Return the response that answers a request with an error."""
     more = dict(headers or {})
-    if isinstance(error, RateLimitError):
-        more["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    if (after_s := retry_after_s(error)) is not None:
+        more["Retry-After"] = str(max(1, math.ceil(after_s)))
     if isinstance(error, TimedOutError):
         # The rest of the body would be taken for the next request.
         more["Connection"] = "close"

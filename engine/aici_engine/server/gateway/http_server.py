@@ -6,10 +6,23 @@ from collections.abc import Iterator
 
 import uvicorn
 from fastapi import FastAPI
+from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from aici_base.errors import UnavailableError
+from aici_engine.server.gateway.connections import Connections
+from aici_engine.server.gateway.error_responses import response
 
 MAX_HEAD_BYTES = 64 << 10
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
+
+
+class HttpConfig(uvicorn.Config):
+    """uvicorn's settings, with those that its protocol classes do not know. `connections` are counted by a Listener.
+    `busy` answers the requests of connections beyond the bound."""
+
+    connections: Connections
+    busy: ASGIApp
 
 
 class HttpServer(uvicorn.Server):
@@ -34,16 +47,19 @@ class HttpServer(uvicorn.Server):
 class HttpProtocol(HttpToolsProtocol):
     """Closes a connection if the next request's head is not complete within `head_timeout_s`, or too large.
 
-    A head larger than MAX_HEAD_BYTES gets status 431.
+    A head larger than MAX_HEAD_BYTES gets status 431, a request of a connection beyond the bound 503.
     """
 
     head_timeout_s = 30.0
     _timer: asyncio.TimerHandle | None = None
     _head_bytes = 0
     _in_head = True
+    _is_beyond = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn does
         super().connection_made(transport)
+        if isinstance(self.config, HttpConfig) and self.config.connections.are_too_many:
+            self._is_beyond, self.app = True, self.config.busy
         self._await_head()
 
     def data_received(self, data: bytes) -> None:
@@ -62,6 +78,9 @@ class HttpProtocol(HttpToolsProtocol):
         self._in_head = False
         self._stop_waiting()
         super().on_headers_complete()
+
+    def _should_upgrade(self) -> bool:
+        return not self._is_beyond and super()._should_upgrade()
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
@@ -84,12 +103,17 @@ class HttpProtocol(HttpToolsProtocol):
 
 
 def config(
-    app: FastAPI, *, http: type[HttpProtocol] = HttpProtocol, port: int = 0, max_message_bytes: int = 8 << 20
-) -> uvicorn.Config:
+    app: FastAPI,
+    *,
+    http: type[HttpProtocol] = HttpProtocol,
+    port: int = 0,
+    max_message_bytes: int = 8 << 20,
+    connections: Connections | None = None,
+) -> HttpConfig:
     """Return the settings for HttpServer. `port` matters only if `HttpServer.serve` gets no socket.
     `max_message_bytes`: of a WebSocket.
     """
-    return uvicorn.Config(
+    made = HttpConfig(
         app,
         port=port,
         http=http,
@@ -104,3 +128,15 @@ def config(
         ws_ping_interval=60,
         ws_ping_timeout=600,
     )
+    made.connections = connections or Connections()
+    made.busy = _busy(app)
+    return made
+
+
+def _busy(app: FastAPI) -> ASGIApp:
+    async def busy(scope: Scope, receive: Receive, send: Send) -> None:
+        error = UnavailableError("this server has as many connections as it takes", hint="try again later")
+        answer = response(app.state.policies.errors_of(scope), error, {"Connection": "close"})
+        await answer(scope, receive, send)
+
+    return busy

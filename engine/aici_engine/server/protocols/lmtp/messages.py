@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from aici_base.errors import AiciError, RateLimitError, TooLargeError, UsageError
+from aici_base.errors import AiciError, TooLargeError, UsageError
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_engine.parameter import Api
-from aici_engine.server.errors import status_of, text_of
+from aici_engine.server.errors import retry_after_s, status_of, text_of
 from aici_engine.server.gateway.body_shape import MAX_VALUES, check_shape
 from aici_engine.server.protocols.sampling_fields import with_sampling_members
 
@@ -211,7 +211,7 @@ class ErrorItem(Struct, kw_only=True):
     @classmethod
     def of(cls, stream_id: Raw, error: AiciError) -> "ErrorItem":
         retryable = status_of(error) in (408, 429, 503)
-        after_s = error.retry_after_s if isinstance(error, RateLimitError) else _RETRY_AFTER_S
+        after_s = retry_after_s(error) or _RETRY_AFTER_S
         return cls(
             stream_id=stream_id,
             error=text_of(error),
