@@ -1,6 +1,7 @@
 """Make the components of an engine and connect them."""
 
 import itertools
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig
+from aici_engine.control.guest_time import GuestTime, GuestTimes
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
@@ -62,6 +64,7 @@ def build_components(
     runtime: ControllerRuntime,
     on_step: Callable[[], None] | None = None,
     heartbeat: Heartbeat | None = None,
+    on_guest_time: Callable[[GuestTimes], None] | None = None,
 ) -> EngineComponents:
     """Load the model and make the components.
 
@@ -70,7 +73,7 @@ def build_components(
     compute = choose_device(config, has_gpu=config.device != "cpu" and has_gpu())
     executor = make_executor(config, compute)
     try:
-        return _connect(config, executor, runtime, on_step, heartbeat or Heartbeat())
+        return _connect(config, executor, runtime, on_step, heartbeat or Heartbeat(), on_guest_time)
     except BaseException:
         executor.close()
         raise
@@ -82,6 +85,7 @@ def _connect(
     runtime: ControllerRuntime,
     on_step: Callable[[], None] | None,
     heartbeat: Heartbeat,
+    on_guest_time: Callable[[GuestTimes], None] | None,
 ) -> EngineComponents:
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())
@@ -121,6 +125,7 @@ def _connect(
             eos_tokens=eos_tokens,
             new_id=new_id,
             calm_rounds=config.calm_rounds,
+            guest_time=GuestTime(time.monotonic, on_guest_time),
         ),
         sampler=_sampler(runtime, eos_tokens, executor.vocab_size, executor.device),
         output=output,

@@ -32,6 +32,8 @@ from aici_engine.store.paths import in_use
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from aici_engine.control.guest_time import GuestTimes
+
 _log = logging.getLogger(__name__)
 
 
@@ -39,6 +41,7 @@ class Stats(TypedDict):
     """Counts since the engine started, and the current state.
 
     `cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: tokens of prompts found in the cache.
+    `guest_cpu_seconds`: processor time of controllers.
     """
 
     active_requests: int
@@ -48,6 +51,7 @@ class Stats(TypedDict):
     tokens_generated: int
     num_preemptions: int
     cached_tokens: int
+    guest_cpu_seconds: float
 
 
 _WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
@@ -59,8 +63,9 @@ class Engine:
 
     `runtime`: the controller runtime, ready. The caller owns the runtime, which must outlive the engine. `on_step`:
     called on the engine's thread after events were sent to sinks, before the engine computes or waits; a server may
-    forward the events together. `on_step` must not block. `heartbeat`: tells another process of the engine's progress.
-    End the engine with `shutdown`, or as a context manager.
+    forward the events together. `on_guest_time`: called on the engine's thread, about once a second, with processor
+    time of guests. Neither must block. `heartbeat`: tells another process of the engine's progress. End the engine with
+    `shutdown`, or as a context manager.
 
     Raises UsageError for a folder or a runtime that does not fit `config`, UnavailableError on a system without
     support.
@@ -73,6 +78,7 @@ class Engine:
         runtime: ControllerRuntime | None = None,
         on_step: Callable[[], None] | None = None,
         heartbeat: Heartbeat | None = None,
+        on_guest_time: "Callable[[GuestTimes], None] | None" = None,
     ) -> None:
         _prepare_process()
         # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
@@ -80,7 +86,7 @@ class Engine:
 
         runtime = runtime or NoRuntime()
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
-        self._components = build_components(config, runtime, on_step, heartbeat)
+        self._components = build_components(config, runtime, on_step, heartbeat, on_guest_time)
         self._use = contextlib.ExitStack()
         self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
@@ -302,6 +308,7 @@ class Engine:
             tokens_generated=self._loop.tokens_generated,
             num_preemptions=self._loop.num_preemptions,
             cached_tokens=self._loop.num_reused,
+            guest_cpu_seconds=self._loop.guest_cpu_s,
         )
 
     def pipeline_status(self) -> Mapping[str, Any] | None:

@@ -124,6 +124,10 @@ class Loop:
     def tokens_generated(self) -> int:
         return self._committer.tokens_generated
 
+    @property
+    def guest_cpu_s(self) -> float:
+        return self._session.guest_time.total_s
+
     def submit(self, seq: Sequence) -> None:
         self._inbox.put(lambda: self._begin(seq))
 
@@ -232,7 +236,7 @@ class Loop:
         lap("inbox")
         held = frozenset(self._live.held)
         self._scheduler.admit(held)
-        put_off = self._scheduler.put_off(held)
+        put_off = self._scheduler.put_off(held) | self._session.slowed()
         lap("admit")
         self._live.talk(lambda running: self._session.round(running, held | put_off), self._scheduler.running)
         self._live.finish_ended()
@@ -279,6 +283,7 @@ class Loop:
         if error is None:
             self._accept(seq)
         else:
+            self._session.failed_to_start(seq)
             seq.end(FinishReason.FAIL, error if isinstance(error, AiciError) else AiciError(f"instantiate: {error!r}"))
 
     def _accept(self, seq: Sequence) -> None:

@@ -31,12 +31,14 @@ class Share:
 
     `owner`: requests of one user have the same owner. `weight`: so many sequences of this owner run for each sequence
     of an owner with weight 1, while there are not places for all. `most`: the sequences of the owner that compute at a
-    time, forks included; further sequences wait.
+    time, forks included; further sequences wait. `guest_cpu_s`: seconds of processor time that the owner's guests may
+    use in a minute; beyond, they take part in fewer steps. None: no bound.
     """
 
     owner: str = ""
     weight: int = 1
     most: int | None = None
+    guest_cpu_s: float | None = None
 
 
 NOBODY: Final = Share()

@@ -235,6 +235,7 @@ class Runtime:
             seq_results(data["post_seqs"], decode_post),
             seq_results(data["pre_seqs"], decode_pre),
             seq_results(data["seqs"], decode_splice),
+            {SeqId(int(seq_id)): micros / 1e6 for seq_id, micros in data.get("cpu_us", {}).items()},
         )
 
     def ping(self) -> None:

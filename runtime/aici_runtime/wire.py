@@ -133,12 +133,15 @@ class Turn(NamedTuple):
     """`post` and `pre`: sequences asked for post and pre, without those in `mid` that logged nothing and wrote no
     variable.
 
-    `mid`: sequences not asked for pre, and sequences asked for pre that said nothing but to go on.
+    `mid`: sequences not asked for pre, and sequences asked for pre that said nothing but to go on. `cpu_s`: processor
+    time that the guests' processes have used and that no turn has reported yet. Told once a second, and at the end of a
+    sequence; not for guests in pools.
     """
 
     post: dict[SeqId, SeqResult[Post]]
     pre: dict[SeqId, SeqResult[Pre]]
     mid: dict[SeqId, SeqResult[Splice]]
+    cpu_s: Mapping[SeqId, float] = {}
 
 
 @dataclass(frozen=True, slots=True)

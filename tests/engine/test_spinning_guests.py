@@ -14,6 +14,7 @@ from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
 from tests.engine.support import wait_for_token
 from tests.runtime.support import wat
+from tests.support.processes import wait_until
 
 SLOW = """(global.set $n (i64.const 20000000)) (loop $again
   (global.set $n (i64.sub (global.get $n) (i64.const 1))) (br_if $again (i64.ne (global.get $n) (i64.const 0))))"""
@@ -70,3 +71,24 @@ def test_a_slow_guest_beside_a_stream_generates_the_same_text(engine: tuple[Engi
     assert [handle.wait().text for handle in beside] == [alone.text] * 2
     stream.abort()
     stream.wait()
+
+
+def test_processor_time_is_counted(engine: tuple[Engine, dict[str, str]]) -> None:
+    running, modules = engine
+    before = running.get_stats()["guest_cpu_seconds"]
+    assert submit(running, modules["slow"], 5, "slow").wait().reason is FinishReason.LENGTH
+    assert wait_until(lambda: running.get_stats()["guest_cpu_seconds"] > before, 30.0)
+
+
+def test_who_has_used_up_the_budget_goes_on_slowly(engine: tuple[Engine, dict[str, str]]) -> None:
+    running, modules = engine
+    alone = submit(running, modules["slow"], 20, "slow").wait().text
+    sampling = SamplingParams(max_tokens=20, temperature=1.0, seed=7)
+    request = Request(
+        prompt="ab",
+        sampling=sampling,
+        controller=ControllerCall(modules["slow"], ""),
+        share=Share(owner="poor", guest_cpu_s=1e-6),
+    )
+    end = running.submit(request).wait()
+    assert (end.text, end.reason) == (alone, FinishReason.LENGTH)

@@ -35,6 +35,7 @@ def service_over(engine: FakeEngine, *, capacity: int = 8, limits: RequestLimits
     service = copy(_service())
     service.client, service.admission, service.metrics = engine.client, Admission(capacity), Metrics()
     service.limits = limits or RequestLimits()
+    engine.client.on_guest_time = service.admission.budgets.spend_guest_time
     return service
 
 

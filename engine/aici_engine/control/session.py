@@ -18,12 +18,12 @@ sequence only.
 
 import time
 from bisect import insort
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -32,12 +32,16 @@ from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.guest_patience import GuestPatience
+from aici_engine.control.guest_time import GuestTime
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, Patience, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+
+if TYPE_CHECKING:
+    from aici_engine.request import Share
 
 _Start: TypeAlias = tuple[Sequence, Callable[[BaseException | None], None]]
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
@@ -109,6 +113,7 @@ class GuestSession:
         eos_tokens: frozenset[TokenId],
         new_id: Callable[[], SeqId],
         calm_rounds: int,
+        guest_time: GuestTime | None = None,
     ) -> None:
         self._runtime = runtime
         self._output = output
@@ -120,6 +125,8 @@ class GuestSession:
         self._to_start: list[_Start] = []
         self._started: dict[SeqId, str] = {}
         """The owners of the guests that live or start, by sequence."""
+        self._begun_at: dict[SeqId, float] = {}
+        """When the guests began to start."""
         self._bound: dict[SeqId, Sequence] = {}
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
@@ -133,6 +140,9 @@ class GuestSession:
         """The kept answers that the next `answers` returns."""
         self._sent: _Sent | None = None
         self._patience = GuestPatience(time.monotonic)
+        self.guest_time = guest_time or GuestTime(time.monotonic)
+        self._shares: dict[SeqId, Share] = {}
+        """Of the guests that were bound, until their last processor time is known."""
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
         """Start the guest: owners in turn, and of an owner older sequences first. `done` is called once, on any thread,
@@ -145,6 +155,7 @@ class GuestSession:
         if seq.controller is None:
             return
         self._started.pop(seq.seq_id, None)
+        self._begun_at.pop(seq.seq_id, None)
         if self._bound.pop(seq.seq_id, None) is not None:
             self._freed.append(seq.seq_id)
             self._calm.pop(seq.seq_id, None)
@@ -155,6 +166,11 @@ class GuestSession:
             self._runtime.discard(seq.req_id)
             self._start_next()
 
+    def failed_to_start(self, seq: Sequence) -> None:
+        """The guest did not start. The processor time of its process is unknown: the whole time counts."""
+        if (begun_at := self._begun_at.get(seq.seq_id)) is not None:
+            self.guest_time.add({seq.share: time.monotonic() - begun_at})
+
     def _start_next(self) -> None:
         while self._to_start and len(self._started) + len(self._freed) < self._max_guests:
             seq, done = self._pop_next()
@@ -162,6 +178,7 @@ class GuestSession:
             if seq.ending is not None:
                 continue
             self._started[seq.seq_id] = seq.share.owner
+            self._begun_at[seq.seq_id] = time.monotonic()
             try:
                 future = self._runtime.instantiate(
                     req_id=seq.req_id,
@@ -194,6 +211,7 @@ class GuestSession:
         self._to_start.clear()
         self._started.clear()
         self._bound.clear()
+        self._shares.clear()
         self._posts.clear()
         self._freed.clear()
         self._calm.clear()
@@ -252,6 +270,7 @@ class GuestSession:
             forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
             sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
+            self._shares |= {fork.child.seq_id: fork.child.share for fork in forks}
             new_forks += forks
         return new_forks
 
@@ -323,10 +342,15 @@ class GuestSession:
         turn = self._runtime.recv_turn()
         if sent.patience is not None:
             self._charge(sent, turn, time.monotonic() - began)
+        if turn.cpu_s:
+            self._count_time(turn.cpu_s, sent.fresh)
         # Only after the answer: a refused message frees and binds no guest.
+        for seq_id in self._freed[: sent.num_freed]:
+            self._shares.pop(seq_id, None)
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:
             self._bound[seq.seq_id] = seq
+            self._shares[seq.seq_id] = seq.share
             seq.guest.bound = True
             seq.guest.calm_rounds = self._calm_rounds
         self._start_next()
@@ -356,6 +380,20 @@ class GuestSession:
             if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
         return sent, turn
+
+    def slowed(self) -> frozenset[SequenceGroup]:
+        """Return the requests that sit out the next step, because their owner's budget of processor time is used up."""
+        if not self.guest_time.has_budgets or not self.guest_time.begin_step():
+            return frozenset()
+        return frozenset(seq.group for seq in self._bound.values() if self.guest_time.is_slowed(seq.share))
+
+    def _count_time(self, cpu_s: Mapping[SeqId, float], fresh: Seq[Sequence]) -> None:
+        shares = self._shares | {seq.seq_id: seq.share for seq in fresh}
+        times: defaultdict[Share, float] = defaultdict(float)
+        for seq_id, used_s in cpu_s.items():
+            if (share := shares.get(seq_id)) is not None:
+                times[share] += used_s
+        self.guest_time.add(times)
 
     def _charge(self, sent: _Sent, turn: Turn, waited_s: float) -> None:
         """Charge the wait for an answer to the guests that took long."""

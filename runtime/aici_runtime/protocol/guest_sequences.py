@@ -26,6 +26,8 @@ _KILL_GRACE_S = 0.1
 _LATE_KILL_GRACE_S = 1.0
 """The same for a worker of low priority, for which nobody waits."""
 
+_CPU_EVERY_S = 1.0
+
 _FORK_S = 2.0
 """A fork takes 3 ms. The limit is generous because a timeout kills the parent, and a machine can be very busy."""
 
@@ -46,7 +48,8 @@ class Lateness:
 class GuestSequence:
     """`failure`: the reason why the worker has ended, empty while the worker lives. `held_reply`: a mid reply that
     arrived late and waits for the next mid. `latest_op`: the operation of the latest request. `masks_in_pre`: the guest
-    computes its mask in the pre phase."""
+    computes its mask in the pre phase. `cpu_s`: processor time of the worker when it was last read; `told_cpu_s` of it
+    is in an answer."""
 
     req_id: str
     worker: WorkerHandle | None
@@ -55,6 +58,18 @@ class GuestSequence:
     held_reply: WorkerReply | None = None
     latest_op: int = worker_requests.PRE
     masks_in_pre: bool = False
+    cpu_s: float = 0.0
+    told_cpu_s: float = 0.0
+
+    def read_cpu(self) -> None:
+        """Note the processor time that the worker has used so far."""
+        if self.worker is not None and (cpu_s := self.worker.cpu_s()) is not None:
+            self.cpu_s = cpu_s
+
+    def take_cpu_us(self) -> int:
+        """Return the microseconds of processor time since the last call."""
+        used_s, self.told_cpu_s = self.cpu_s - self.told_cpu_s, self.cpu_s
+        return int(used_s * 1e6)
 
     @property
     def pooled(self) -> bool:
@@ -78,6 +93,8 @@ class GuestSequences:
         self._pools = pools
         self._limits = limits
         self._by_id: dict[SeqId, GuestSequence] = {}
+        self._cpu_of_gone: dict[SeqId, int] = {}
+        self._cpu_told_at = 0.0
 
     def __contains__(self, seq_id: SeqId) -> bool:
         return seq_id in self._by_id
@@ -221,6 +238,7 @@ class GuestSequences:
     def fail(self, sequence: GuestSequence, failure: str) -> None:
         """Release the worker and let every response repeat the failure."""
         if sequence.worker is not None:
+            sequence.read_cpu()
             self._supervisor.release(sequence.worker)
         sequence.worker = None
         sequence.late = sequence.held_reply = None
@@ -228,11 +246,27 @@ class GuestSequences:
 
     def free(self, freed: Iterable[SeqId]) -> list[GuestSequence]:
         """Release the sequences of `freed` and return the known ones among them."""
-        gone = [self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id]
-        for sequence in gone:
+        gone = {seq_id: self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id}
+        for seq_id, sequence in gone.items():
+            sequence.read_cpu()
+            if used_us := sequence.take_cpu_us():
+                self._cpu_of_gone[seq_id] = used_us
             if sequence.worker is not None:
                 self._supervisor.release(sequence.worker)
-        return gone
+        return list(gone.values())
+
+    def take_cpu_us(self) -> dict[SeqId, int]:
+        """Return the microseconds of processor time that were not told yet: of ended sequences, and once a second of
+        all."""
+        used, self._cpu_of_gone = self._cpu_of_gone, {}
+        now = time.monotonic()
+        if now - self._cpu_told_at >= _CPU_EVERY_S:
+            self._cpu_told_at = now
+            for seq_id, sequence in self._by_id.items():
+                sequence.read_cpu()
+                if used_us := sequence.take_cpu_us():
+                    used[seq_id] = used_us
+        return used
 
     def _send(self, sequence: GuestSequence, request: bytes, *, detached: bool = False) -> bool:
         worker = sequence.worker

@@ -75,7 +75,9 @@ class V1Ops:
         patience = command.patience if self._patience_s else None
         post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops, patience)
         self._sequences.free(post_pre.freed)
-        return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}}' % (post, pre, mid)
+        used = self._sequences.take_cpu_us()
+        more = b',"cpu_us":{%b}' % b",".join(b'"%d":%d' % pair for pair in used.items()) if used else b""
+        return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}%b}' % (post, pre, mid, more)
 
     def _begin(self, command: PostPreCommand, known: Iterable[SeqId]) -> None:
         for seq_id in known:

@@ -1,5 +1,6 @@
 """A worker as the stepper's process knows it: the worker slot and the process."""
 
+import time
 from dataclasses import dataclass, field
 
 from aici_runtime.memory.worker_slots import WorkerSlot
@@ -23,11 +24,26 @@ class WorkerHandle:
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
     is_lowered: bool = False
+    _cpu_clock: int = 0
 
     @property
     def process(self) -> int:
         """The pidfd of the process that runs the guest; -1 when the process is gone."""
         return self.pidfd if self.pool is None else self.pool.pidfd
+
+    def cpu_s(self) -> float | None:
+        """Return the processor time of the process since its start; None for a guest in a pool, or without a process.
+
+        Costs a microsecond.
+        """
+        if self.pool is not None or self.dead:
+            return None
+        if not self._cpu_clock:
+            self._cpu_clock = worker_priority.cpu_clock(self.pidfd)
+        try:
+            return time.clock_gettime(self._cpu_clock)
+        except OSError:
+            return None
 
     def lower(self) -> None:
         """Let the process compute with what others leave. A pool stays as it is: other guests are in the process."""

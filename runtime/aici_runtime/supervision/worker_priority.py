@@ -1,7 +1,8 @@
-"""The priority of a worker for the processors: a late worker computes mostly with what others leave.
+"""The priority and the processor time of a worker.
 
-A lowered worker has a tenth of the usual weight, and not less: an honest guest that is slow must get to its end on a
-busy machine too. Only a process with CAP_SYS_NICE may raise a priority; without, a lowered worker stays lowered.
+A late worker computes mostly with what others leave. A lowered worker has a tenth of the usual weight, and not less: an
+honest guest that is slow must get to its end on a busy machine too. Only a process with CAP_SYS_NICE may raise a
+priority; without, a lowered worker stays lowered.
 """
 
 import contextlib
@@ -24,6 +25,11 @@ def restore(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def cpu_clock(pidfd: int) -> int:
+    """Return the number of the clock that counts the processor time of a process, all threads together."""
+    return ~pid_of(pidfd) << 3 | 2  # as clock_getcpuclockid(3) makes it
 
 
 def pid_of(pidfd: int) -> int:

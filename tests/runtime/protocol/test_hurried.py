@@ -4,6 +4,7 @@ The limits of the runtimes here are minutes, so a turn that waited would not end
 """
 
 import os
+from collections import Counter
 from collections.abc import Callable
 
 import pytest
@@ -143,3 +144,17 @@ def test_news_of_tokens_after_a_hurried_turn(runtime: Runtime) -> None:
         post_ops=[PostOp(ONE, [TokenId(3)])], pre_ops=[], asked=[ONE], ops=[], freed=[], patience=Patience(60.0, 60.0)
     )
     assert runtime.recv_turn().post[ONE].logs == '{"tokens":[3],"backtrack":0}'
+
+
+def test_the_processor_time_of_guests_is_told(runtime: Runtime) -> None:
+    """Once a second, also of guests that never answer, and at the end."""
+    begin(runtime, wat.Module().build(mid=wat.SPIN))
+    used: Counter[SeqId] = Counter()
+
+    def more(**changes: tuple[SeqId, ...]) -> Counter[SeqId]:
+        used.update(turn(runtime, patience=NOW, **changes).cpu_s)
+        return used
+
+    more(ops=(ONE,))
+    wait_until(lambda: more(asked=(ONE,))[ONE] > 1.0)
+    assert used[ONE] > 3 * used[OTHER], "the guest that spins has used more"

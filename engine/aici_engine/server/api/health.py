@@ -10,7 +10,9 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from aici_base.errors import AiciError
+from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
+from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ModelState, ServedModel
 
@@ -57,23 +59,30 @@ def router(models: Models) -> APIRouter:
 
     @routes.get("/stats")
     @with_policy(_STATISTICS)
-    async def stats(model: str | None = None) -> dict[str, int | float]:
+    async def stats(caller: Caller, model: str | None = None) -> dict[str, int | float]:
         """Return the current figures of a model's engine and of the queue before it; by default of the first model.
 
-        Without an engine that answers, there are only the figures of the queue.
+        Without an engine that answers, there are only the figures of the queue and of the key. The figures `key_...`
+        are of the caller's key: what the key has used since the server started, and what is left of its budgets of this
+        minute.
         """
-        return await _figures(models.find(model))
+        return await _figures(models.find(model)) | _of_key(models, caller)
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     @with_policy(replace(_STATISTICS, is_quiet=True))
-    async def metrics() -> Response:
-        """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out."""
+    async def metrics(caller: Caller) -> Response:
+        """Return metrics in Prometheus's text format. Without an engine, the engine's figures are left out.
+
+        The figures of keys are of the caller's key alone, but an administrator sees all.
+        """
         of_models = {model.name: await _figures(model) for model in models.all}
         pipeline = None
         if (service := models.default.service) is not None:
             with contextlib.suppress(AiciError):
                 pipeline = await service.client.call("cluster")
-        return Response(models.metrics.page(of_models, pipeline), media_type=CONTENT_TYPE_LATEST)
+        budgets = models.admission.budgets
+        keys = {name: budgets.used_by(name) for name in (list(budgets.used) if caller.is_admin else [caller.name])}
+        return Response(models.metrics.page(of_models, pipeline, keys), media_type=CONTENT_TYPE_LATEST)
 
     return routes
 
@@ -108,6 +117,12 @@ async def _is_complete(models: Models) -> bool:
     except (AiciError, TimeoutError):
         return False
     return pipeline is None or pipeline["state"] == "ready"
+
+
+def _of_key(models: Models, caller: Principal) -> dict[str, int | float]:
+    budgets = models.admission.budgets
+    figures = budgets.used_by(caller.name) | {f"{name}_left": left for name, left in budgets.left(caller.name).items()}
+    return {f"key_{name}": value for name, value in figures.items()}
 
 
 def _of_server(model: ServedModel) -> dict[str, int | float]:

@@ -78,7 +78,13 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         import_engine()
         runtime = keeper.wait_ready()
         engine = stack.enter_context(
-            Engine(config.engine, runtime=runtime, on_step=sender.flush, heartbeat=_heartbeat(config.heartbeat))
+            Engine(
+                config.engine,
+                runtime=runtime,
+                on_step=sender.flush,
+                heartbeat=_heartbeat(config.heartbeat),
+                on_guest_time=lambda used_s: sender.send(wire.GuestTimeOut(dict(used_s))),
+            )
         )
         server = EngineServer(engine, send=sender.send, flush=sender.flush)
         stack.callback(server.close)

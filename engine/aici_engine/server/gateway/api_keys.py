@@ -9,6 +9,8 @@ requests_per_minute = 60
 max_concurrency = 4             # sequences at a time; forks above it wait
 weight = 2                      # of the engine, twice the share of a key without it
 min_priority = -1               # requests may be sooner by one step; without it: none but an admin's
+tokens_per_minute = 20000       # of prompts and answers
+guest_cpu_per_minute = 30       # seconds of processor time of controllers
 admin = true                    # may set tags that belong to others
 """
 
@@ -18,6 +20,7 @@ import difflib
 import hashlib
 import hmac
 import logging
+import math
 import re
 import stat
 import tomllib
@@ -41,6 +44,8 @@ _FIELDS: Mapping[str, type] = {
     "max_concurrency": int,
     "weight": int,
     "min_priority": int,
+    "tokens_per_minute": int,
+    "guest_cpu_per_minute": float,
 }
 _HINT = 'write a table per key: [keys.NAME] and key = "..."'
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -161,6 +166,8 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         requests_per_minute=table.get("requests_per_minute"),
         max_concurrency=table.get("max_concurrency"),
         weight=table.get("weight", 1),
+        tokens_per_minute=table.get("tokens_per_minute"),
+        guest_cpu_per_minute=table.get("guest_cpu_per_minute"),
         min_priority=table.get("min_priority", None if table.get("admin", False) else 0),
     )
 
@@ -172,11 +179,13 @@ def _check_fields(where: str, table: Mapping[str, Any]) -> None:
             near = difflib.get_close_matches(field, _FIELDS, n=1)
             hint = f"did you mean {near[0]}?" if near else f"known fields: {', '.join(_FIELDS)}"
             raise UsageError(f"{where}.{field} is not a known field", hint=hint)
-        if type(value) is not kind:
+        if type(value) is not kind and not (kind is float and type(value) is int):
             # The message does not show the value, because the value may be a key.
             raise UsageError(f"{where}.{field} must be of type {kind.__name__}, not {type(value).__name__}")
         if isinstance(value, int) and kind is int and value < 1 and field != "min_priority":
             raise UsageError(f"{where}.{field} must be 1 or more, not {value}")
+        if isinstance(value, int | float) and kind is float and not 0 < value < math.inf:
+            raise UsageError(f"{where}.{field} must be a number greater than 0, not {value}")
 
 
 def _patterns(where: str, texts: list[object]) -> tuple[re.Pattern[str], ...]:

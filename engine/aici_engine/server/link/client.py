@@ -134,8 +134,9 @@ class EngineClient:
     """Opens streams and calls the engine. Without an engine, `call` raises UnavailableError; so does `open`, unless
     another engine is starting.
 
-    `up` is set while an engine is connected, `down` while no engine is, `busy` while streams or calls are open. Only
-    the owner of the link calls `connected`, `receive` and `lost`.
+    `on_guest_time` is called with processor time of guests, by owner. `up` is set while an engine is connected, `down`
+    while no engine is, `busy` while streams or calls are open. Only the owner of the link calls `connected`, `receive`
+    and `lost`.
     """
 
     def __init__(self) -> None:
@@ -147,6 +148,7 @@ class EngineClient:
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self.info: wire.EngineInfo | None = None
         self.num_engines = 0
+        self.on_guest_time: Callable[[dict[str, float]], None] = lambda _: None
         self.up, self.down = asyncio.Event(), asyncio.Event()
         self.down.set()
         self.busy = asyncio.Event()
@@ -260,6 +262,8 @@ class EngineClient:
                     future.set_exception(message.failure.error())
                 else:
                     future.set_result(message.result)
+        elif isinstance(message, wire.GuestTimeOut):
+            self.on_guest_time(message.used_s)
         elif not isinstance(message, wire.Ready):
             number = message.stream
             stream = self._streams.get(number)

@@ -1,8 +1,8 @@
 """The messages between the API process and the engine process. A frame is a msgpack list of messages.
 
 The API process sends Submit, Abort, EngineCall and Nudge. The engine process sends Ready once, then events of streams
-(AcceptedOut to FinishOut) and a Reply for every EngineCall. An event carries the stream number that the API process
-chose. Every submitted stream ends with exactly one FinishOut.
+(AcceptedOut to FinishOut), a Reply for every EngineCall, and GuestTimeOut about once a second while guests run. An
+event carries the stream number that the API process chose. Every submitted stream ends with exactly one FinishOut.
 """
 
 from typing import Any, TypeAlias
@@ -189,9 +189,15 @@ class Reply(Struct, frozen=True, array_like=True, tag="reply"):
     failure: Failure | None = None
 
 
+class GuestTimeOut(Struct, frozen=True, array_like=True, tag="guest_time"):
+    """Seconds of processor time that guests have used since the last such message, by the owner of the request."""
+
+    used_s: dict[str, float]
+
+
 ToEngine: TypeAlias = Submit | Abort | EngineCall | Nudge
 StreamOut: TypeAlias = AcceptedOut | ScoreOut | EmbeddingOut | SequenceOut | ForkOut
-FromEngine: TypeAlias = Ready | StreamOut | Reply
+FromEngine: TypeAlias = Ready | StreamOut | Reply | GuestTimeOut
 
 encode = msgspec.msgpack.Encoder().encode
 decode_to_engine = msgspec.msgpack.Decoder(list[ToEngine]).decode

@@ -6,11 +6,16 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from aici_base.errors import ForbiddenError, RateLimitError, UnavailableError, UsageError
 from aici_engine.request import Share
+from aici_engine.server.link import wire
+from aici_engine.server.service.budgets import Bucket, Budgets
 
 _RETRY_AFTER_S = 1.0
+
+Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +24,8 @@ class Principal:
     above it wait.
 
     `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
-    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `is_background`: for the
+    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `tokens_per_minute` counts
+    prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `is_background`: for the
     lines of batches, which take no place in the queue, have no time limit, and are computed when nothing else is.
     """
 
@@ -32,12 +38,21 @@ class Principal:
     max_concurrency: int | None = None
     weight: int = 1
     min_priority: int | None = None
+    tokens_per_minute: int | None = None
+    guest_cpu_per_minute: float | None = None
     is_background: bool = False
 
     @property
     def share(self) -> Share:
         """The share of the engine's work."""
-        return Share(owner=self.name, weight=self.weight, most=self.max_concurrency)
+        return Share(
+            owner=self.name, weight=self.weight, most=self.max_concurrency, guest_cpu_s=self.guest_cpu_per_minute
+        )
+
+    @property
+    def budgets(self) -> dict[str, float | None]:
+        """What the key may use in a minute."""
+        return {"tokens_per_minute": self.tokens_per_minute, "guest_cpu_per_minute": self.guest_cpu_per_minute}
 
     def check_priority(self, priority: int) -> None:
         """Raise ForbiddenError if the key may not ask for `priority`."""
@@ -65,14 +80,6 @@ class Principal:
             raise ForbiddenError(f"the key {self.name} may not upload controllers or set tags")
 
 
-@dataclass(slots=True)
-class _Bucket:
-    """A token bucket: `tokens` at the time `at`. A request takes one token; time refills the bucket."""
-
-    tokens: float
-    at: float
-
-
 class Admission:
     """Counts admitted sequences of one model. At most `capacity` run or wait; further sequences are refused.
 
@@ -85,12 +92,14 @@ class Admission:
         self.drain_begun = asyncio.Event()
         self._clock = clock
         self._by_name: dict[str, int] = {}
-        self._buckets: dict[str, _Bucket] = {}
+        self._buckets: dict[str, Bucket] = {}
+        self.budgets = Budgets(clock)
 
     def beside(self, capacity: int) -> "Admission":
         """Return the admission of a further model: a queue of its own, and the same counts of the keys."""
         other = Admission(capacity, clock=self._clock)
         other.drain_begun, other._by_name, other._buckets = self.drain_begun, self._by_name, self._buckets
+        other.budgets = self.budgets
         return other
 
     def count(self, principal: Principal) -> None:
@@ -99,15 +108,25 @@ class Admission:
         if limit is None:
             return
         now = self._clock()
-        bucket = self._buckets.setdefault(principal.name, _Bucket(limit, now))
-        bucket.tokens = min(limit, bucket.tokens + (now - bucket.at) * limit / 60)
-        bucket.at = now
-        if bucket.tokens < 1:
+        bucket = self._buckets.setdefault(principal.name, Bucket(limit, limit, now))
+        bucket.refill(limit, now)
+        if bucket.left < 1:
             raise RateLimitError(
-                f"the key {principal.name} may send {limit} requests a minute",
-                retry_after_s=(1 - bucket.tokens) * 60 / limit,
+                f"the key {principal.name} may send {limit} requests a minute", retry_after_s=bucket.wait_s(1)
             )
-        bucket.tokens -= 1
+        bucket.left -= 1
+
+    def counting(self, principal: Principal, watch: Watch) -> Watch:
+        """Return `watch`, which also counts the tokens of the key."""
+        spend, name = self.budgets.spend_tokens, principal.name
+
+        def counted(event: wire.StreamOut) -> None:
+            inner = event.event if isinstance(event, wire.ForkOut) else event
+            if isinstance(inner, wire.TokenOut):
+                spend(name, 1)
+            watch(event)
+
+        return counted
 
     @property
     def draining(self) -> bool:
@@ -131,6 +150,7 @@ class Admission:
                 f"the request needs {num_sequences} sequences: the key {principal.name} may have"
                 f" {principal.max_concurrency}"
             )
+        self.budgets.check(principal.name, principal.budgets)
         if principal.is_background:
             yield
             return

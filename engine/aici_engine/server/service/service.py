@@ -69,6 +69,7 @@ class Service:
         self.constraints = constraints or Constraints(self.store.fixed)
         self.vocabulary = ModelVocabulary(model_dir)
         self.template = ChatTemplate.of(model_dir)
+        client.on_guest_time = admission.budgets.spend_guest_time
 
     @property
     def info(self) -> EngineInfo:
@@ -132,8 +133,9 @@ class Service:
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
-            watch=self.metrics.watch(self.name),
+            watch=self.admission.counting(principal, self.metrics.watch(self.name)),
         )
+        self.admission.budgets.spend_tokens(principal.name, len(generation.prompt))
         if not principal.is_background:
             stream.expire_after(self.limits.request_timeout_s)
         return stream

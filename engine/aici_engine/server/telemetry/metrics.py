@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
@@ -50,14 +51,20 @@ class Metrics:
         """Return a watch of one stream of `model`."""
         return StreamWatch(self, model, request_record.current.get())
 
-    def page(self, models: Mapping[str, Mapping[str, int | float]], pipeline: Mapping[str, Any] | None = None) -> bytes:
+    def page(
+        self,
+        models: Mapping[str, Mapping[str, int | float]],
+        pipeline: Mapping[str, Any] | None = None,
+        keys: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+    ) -> bytes:
         """Return the metrics in Prometheus's text format.
 
         `models`: the values of the gauges, by the name of the model. `pipeline`: the state of the pipeline, if there is
-        one.
+        one. `keys`: what keys have used.
         """
         registry = CollectorRegistry()
         registry.register(_Gauges(models))
+        registry.register(_Keys(keys))
         if pipeline is not None:
             registry.register(_Pipeline(pipeline))
         return generate_latest(self.registry) + generate_latest(registry)
@@ -131,6 +138,24 @@ class _Gauges:
         return family
 
 
+class _Keys:
+    """A collector of what keys have used."""
+
+    def __init__(self, keys: Mapping[str, Mapping[str, float]]) -> None:
+        self._keys = keys
+
+    def collect(self) -> Iterator[Metric]:
+        tokens = CounterMetricFamily("aici_key_tokens", "Tokens of prompts and answers, by key", labels=["key"])
+        times = CounterMetricFamily(
+            "aici_key_guest_cpu_seconds", "Processor time of controllers, by key", labels=["key"]
+        )
+        for name, used in self._keys.items():
+            tokens.add_metric([name], used["tokens"])
+            times.add_metric([name], used["guest_cpu_seconds"])
+        yield tokens
+        yield times
+
+
 class _Pipeline:
     """A collector of the state of a pipeline: of the whole, and of its stages. `node` of the driver is "driver"."""
 
@@ -185,6 +210,7 @@ _OF_STAGES = {
 _COUNTERS = {
     "engine_restarts": "Engines started after an engine died",
     "model_loads": "Times that the model was loaded",
+    "guest_cpu_seconds": "Processor time of controllers",
 }
 _GAUGES = {
     "engine_up": "1 while an engine is up, else 0",
