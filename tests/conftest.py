@@ -34,6 +34,11 @@ def pytest_configure(config: pytest.Config) -> None:
         config.add_cleanup(folder.cleanup)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number of workers of `-n auto`: one more than cores, because many tests wait for other processes."""
+    return (os.cpu_count() or 1) + 1
+
+
 @pytest.fixture(scope="session", autouse=True)
 def nothing_left() -> Iterator[None]:
     """After all tests, /dev/shm holds no shared object of this process. Every other session fixture ends before."""
