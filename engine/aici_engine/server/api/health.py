@@ -1,4 +1,4 @@
-"""The routes for operators: `/health`, `/ready`, `/stats` and `/metrics`."""
+"""The routes for operators: `/health`, `/ready`, `/stats`, `/stats/history` and `/metrics`."""
 
 import asyncio
 import contextlib
@@ -15,6 +15,7 @@ from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ModelState, ServedModel
+from aici_engine.server.telemetry.history import INTERVAL_S
 
 _PROBE = RoutePolicy(needs_key=False, is_counted=False, is_quiet=True)
 """Load balancers ask without a key."""
@@ -67,6 +68,19 @@ def router(models: Models) -> APIRouter:
         minute.
         """
         return await _figures(models.find(model)) | _of_key(models, caller)
+
+    @routes.get("/stats/history")
+    @with_policy(_STATISTICS)
+    async def history(model: str | None = None) -> dict[str, Any]:
+        """Return the last hour of a model, by default of the first model, in intervals of `interval_s` seconds.
+
+        `time` is the begin of an interval, in seconds since 1970. `streams` and `waiting`: the most open streams, and
+        the most streams without a first token, at a moment of the interval. Intervals without events are left out, and
+        percentiles are right within 5 %.
+        """
+        found = models.find(model)
+        intervals = list(models.metrics.history(found.name).intervals())
+        return {"model": found.name, "interval_s": INTERVAL_S, "intervals": intervals}
 
     @routes.get("/metrics", response_class=PlainTextResponse)
     @with_policy(replace(_STATISTICS, is_quiet=True))

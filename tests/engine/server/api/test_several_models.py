@@ -111,6 +111,9 @@ def test_the_states_are_shown(http: TestClient) -> None:
     assert http.get("/stats", params={"model": "b"}).json()["model_loads"] == 1
     assert http.get("/stats").json()["model_loads"] == 0
     assert http.get("/stats", params={"model": "c"}).status_code == 404
+    [interval] = http.get("/stats/history", params={"model": "b"}).json()["intervals"]
+    assert (interval["ended"], interval["first_token_s"]["p50"] is None) == (1, False)
+    assert http.get("/stats/history").json() == {"model": "a", "interval_s": 5, "intervals": []}
 
 
 def test_one_dead_engine_is_not_the_other_ones(http: TestClient, engines: dict[str, FakeEngines]) -> None:
