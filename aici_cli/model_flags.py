@@ -2,6 +2,7 @@
 
 import gc
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -33,13 +34,19 @@ class ModelFlags:
             min=1, max=256, help="Forks that a controller may make, the first sequence included (default: 16)."
         ),
     ] = None
+    adapter: Annotated[
+        Path | None, typer.Option(metavar="FOLDER", help="A LoRA adapter's folder (peft's), merged into the model.")
+    ] = None
 
     def check(self) -> None:
         """Raise UsageError if --server and a flag of the engine were given: a server decides about its own engine."""
         for field in fields(self):
             if self.server is not None and field.name not in ("model", "server") and getattr(self, field.name):
                 option = f"--{field.name.replace('_', '-')}"
-                raise UsageError(f"{option} is not for --server", hint=f"give the server the flag: aici serve {option}")
+                of_server = "--lora NAME=FOLDER" if field.name == "adapter" else option
+                raise UsageError(
+                    f"{option} is not for --server", hint=f"give the server the flag: aici serve {of_server}"
+                )
 
     def open(self, *, controllers: bool) -> "aici.LLM":
         """Return the model, loaded or on the server. Without `controllers`, an engine here takes no constraints."""
@@ -56,6 +63,7 @@ class ModelFlags:
             device=self.device,
             threads=self.threads,
             max_forks=self.max_forks,
+            adapter=self.adapter,
             controllers=controllers,
         )
         gc.freeze()  # imports made a million objects that stay; collections need not look at them

@@ -78,7 +78,7 @@ _aici() {
             ('aici batch --device' | 'aici chat --device' | 'aici run --device' | 'aici serve --device' | 'aici stage --device') COMPREPLY=($(compgen -W "auto cpu cuda" -- "$cur")); return ;;
             ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') COMPREPLY=($(compgen -W "auto float32 bfloat16 int8 int4" -- "$cur")); return ;;
             ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench rt --tokenizer' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
-            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --plot' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --responses-file' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --responses-file' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici bench engine --device') COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return ;;
             ('aici chat --controller' | 'aici run --controller') COMPREPLY=($(compgen -W "choices declctrl grammar jsctrl json_schema pyctrl regex substring $(_aici_tags)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici chat --grammar' | 'aici run --grammar') COMPREPLY=($(compgen -W "arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
@@ -153,6 +153,7 @@ _aici() {
             --device
             --threads
             --max-forks
+            --adapter
             --chat
             --json
             --explain
@@ -177,6 +178,7 @@ _aici() {
             --device
             --threads
             --max-forks
+            --adapter
             --system
             --regex
             --grammar

@@ -78,7 +78,7 @@ _aici() {
             ('aici batch --device' | 'aici chat --device' | 'aici run --device' | 'aici serve --device' | 'aici stage --device') compadd -- auto cpu cuda; return ;;
             ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') compadd -- auto float32 bfloat16 int8 int4; return ;;
             ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench rt --tokenizer' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') compadd -- ${(f)"$(_aici_models)"}; _files; return ;;
-            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --plot' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --responses-file' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') _files; return ;;
+            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --responses-file' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') _files; return ;;
             ('aici bench engine --device') compadd -- cpu cuda; return ;;
             ('aici chat --controller' | 'aici run --controller') compadd -- choices declctrl grammar jsctrl json_schema pyctrl regex substring ${(f)"$(_aici_tags)"}; _files; return ;;
             ('aici chat --grammar' | 'aici run --grammar') compadd -- arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml; _files; return ;;
@@ -153,6 +153,7 @@ _aici() {
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU. (default\: auto)'
             '--threads:Threads of the model (default\: one a core).'
             '--max-forks:Forks that a controller may make, the first sequence included (default\: 16).'
+            '--adapter:A LoRA adapter’s folder (peft’s), merged into the model.'
             '--chat:Put the prompt into the model’s chat template.'
             '--json:Print one JSON document instead of streaming text.'
             '--explain:Print each step\: what the mask allowed and refused, forced, taken back. With --json\: JSON lines.'
@@ -177,6 +178,7 @@ _aici() {
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU. (default\: auto)'
             '--threads:Threads of the model (default\: one a core).'
             '--max-forks:Forks that a controller may make, the first sequence included (default\: 16).'
+            '--adapter:A LoRA adapter’s folder (peft’s), merged into the model.'
             '--system:The system prompt.'
             '--regex:The whole output matches this regular expression.'
             '--grammar:The whole output is a sentence of this grammar\: a file in Lark, GBNF or yacc’s notation (.y), or a shipped grammar’s name.'

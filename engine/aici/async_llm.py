@@ -45,6 +45,7 @@ class AsyncLLM:
         max_context: int | None = None,
         max_num_seqs: int | None = None,
         max_forks: int | None = None,
+        adapter: str | Path | None = None,
         controllers: bool = True,
     ) -> None:
         self._model = model
@@ -57,6 +58,7 @@ class AsyncLLM:
             max_context=max_context,
             max_num_seqs=max_num_seqs,
             max_forks=max_forks,
+            adapter=adapter,
             controllers=controllers,
         )
         self._opened: Backend | None = None

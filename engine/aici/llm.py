@@ -29,8 +29,9 @@ class LLM:
     the hub; None is the default model. With `server`, the URL of an `aici serve`, nothing is loaded, and `model` is the
     name expected of the server's model; `api_key` is sent along.
     The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
-    sequence in tokens, the number of sequences at a time, and the number of forks of a request. With `controllers`
-    False no controller runtime starts, which saves some processes; a request with a constraint is a UsageError then.
+    sequence in tokens, the number of sequences at a time, the number of forks of a request, and the folder of a LoRA
+    adapter (peft's) to merge into the model. With `controllers` False no controller runtime starts, which saves some
+    processes; a request with a constraint is a UsageError then.
 
     A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process
     needs an LLM of its own, unless the model is on a server.
@@ -51,6 +52,7 @@ class LLM:
         max_context: int | None = None,
         max_num_seqs: int | None = None,
         max_forks: int | None = None,
+        adapter: str | Path | None = None,
         controllers: bool = True,
     ) -> None:
         options = LocalOptions(
@@ -60,6 +62,7 @@ class LLM:
             max_context=max_context,
             max_num_seqs=max_num_seqs,
             max_forks=max_forks,
+            adapter=adapter,
             controllers=controllers,
         )
         self._backend = open_backend(model, server=server, api_key=api_key, options=options)

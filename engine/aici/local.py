@@ -38,7 +38,10 @@ DEFAULT_MAX_FORKS = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalOptions:
-    """Settings of the engine. None: the default of `EngineConfig`. `controllers`: whether to start the runtime."""
+    """Settings of the engine. None: the default of `EngineConfig`. `controllers`: whether to start the runtime.
+
+    `adapter`: the folder of a LoRA adapter, which is merged into the model.
+    """
 
     dtype: Dtype | None = None
     device: Device | None = None
@@ -46,6 +49,7 @@ class LocalOptions:
     max_context: int | None = None
     max_num_seqs: int | None = None
     max_forks: int | None = None
+    adapter: str | Path | None = None
     controllers: bool = True
 
     def engine_config(self, model_dir: Path) -> EngineConfig:
@@ -55,9 +59,19 @@ class LocalOptions:
             "num_threads": self.threads,
             "max_context": self.max_context,
             "max_num_seqs": self.max_num_seqs,
+            "lora": self._adapter_folder(),
         }
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         return EngineConfig(model_dir=model_dir, **given)
+
+    def _adapter_folder(self) -> Path | None:
+        """Raise UsageError for a folder without a LoRA adapter."""
+        if self.adapter is None:
+            return None
+
+        from aici_engine.model.lora_settings import LoraSettings
+
+        return LoraSettings(Path(self.adapter).expanduser().resolve()).folder
 
 
 class LocalBackend:
@@ -74,6 +88,7 @@ class LocalBackend:
 
         with _with_extra():
             self._model_dir = model if isinstance(model, Path) else resolve_model(model, say=_say)
+        engine_config = options.engine_config(self._model_dir)
         self._modules: dict[str, str] = {}
         self._pid = os.getpid()
         self._modules_lock = threading.Lock()
@@ -100,7 +115,6 @@ class LocalBackend:
                 in_thread(lambda: import_engine(freeze=False))
             if self._runtime is not None:
                 self._runtime.wait_ready()
-            engine_config = options.engine_config(self._model_dir)
             self._engine = stack.enter_context(in_thread(lambda: Engine(engine_config, runtime=self._runtime)))
             if self._runtime is not None:
                 # The runtime closes first: a hanging runtime would keep the engine, and Ctrl-C, waiting.

@@ -1,11 +1,13 @@
-"""`aici serve --lora`: the default model, and the same model with an adapter, in one server."""
+"""`aici serve --lora` and `aici run --adapter`: the default model, and the same model with an adapter."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 
+from tests.support.cli import aici
 from tests.support.lora import adapt, random_pairs, write_lora
 from tests.support.model import default_model_dir
 from tests.support.server import serving
@@ -25,8 +27,12 @@ def module() -> Any:
 
 
 @pytest.fixture(scope="module")
-def client(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[openai.OpenAI]:
-    folder = write_lora(tmp_path_factory.mktemp("lora"), random_pairs(module, LAYERS))
+def folder(module: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_lora(tmp_path_factory.mktemp("lora"), random_pairs(module, LAYERS))
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[openai.OpenAI]:
     with (
         serving("--dtype", "float32", "--lora", f"tuned={folder}") as server,
         openai.OpenAI(base_url=f"{server.url}/v1", api_key="none", max_retries=0) as client,
@@ -46,7 +52,7 @@ def oracle(module: Any) -> str:
     return text
 
 
-def test_the_name_of_an_adapter_chooses_it(client: openai.OpenAI, module: Any) -> None:
+def test_the_name_of_an_adapter_chooses_it(client: openai.OpenAI, module: Any, folder: Path) -> None:
     listed = {each.id: (each.model_extra or {}).get("parent") for each in client.models.list()}
     plain_name = default_model_dir().name
     assert listed == {plain_name: None, "tuned": plain_name}
@@ -60,5 +66,7 @@ def test_the_name_of_an_adapter_chooses_it(client: openai.OpenAI, module: Any) -
     adapt(module, random_pairs(module, LAYERS), dict.fromkeys(LAYERS, 1.0))
     tuned = oracle(module)
     assert plain != tuned
+    run = aici("run", "--dtype", "float32", "--adapter", str(folder), "--max-tokens", str(NUM_TOKENS), PROMPT)
+    assert run.stdout.rstrip("\n") == tuned.rstrip("\n")
     # In turn, so that cached prompts of one model would show in the other.
     assert [text(name) for name in (plain_name, "tuned", plain_name, "tuned")] == [plain, tuned, plain, tuned]

@@ -113,6 +113,28 @@ GRANITE: Final = """\
 {% endfor %}
 {%- if add_generation_prompt %}<|start_of_role|>assistant<|end_of_role|>{% endif %}"""
 
+_DEEPSEEK = """\
+{{- bos_token }}
+{%- if tools %}Call tools between the marks.{% for tool in tools %}{{ tool | tojson }}{% endfor %}{% endif %}
+{%- for message in messages %}
+{%- if message.role == 'user' %}<｜User｜>{{ message.content }}<｜Assistant｜>
+{%- elif message.role == 'tool' %}<｜tool▁output▁begin｜>{{ message.content }}<｜tool▁output▁end｜>
+{%- else %}{{ message.content }}
+{%- if message.tool_calls %}<｜tool▁calls▁begin｜>{% for call in message.tool_calls %}CALL{% endfor %}
+{{- '<｜tool▁calls▁end｜>' }}{% endif %}<｜end▁of▁sentence｜>
+{%- endif %}{% endfor %}"""
+DEEPSEEK_V3: Final = _DEEPSEEK.replace(
+    "CALL",
+    "{% if not loop.first %}{{ '\\n' }}{% endif %}<｜tool▁call▁begin｜>{{ call.type }}<｜tool▁sep｜>"
+    "{{ call.function.name }}{{ '\\n```json\\n' }}{{ call.function.arguments | tojson }}{{ '\\n```' }}"
+    "<｜tool▁call▁end｜>",
+)
+DEEPSEEK_V31: Final = _DEEPSEEK.replace(
+    "CALL",
+    "<｜tool▁call▁begin｜>{{ call.function.name }}<｜tool▁sep｜>{{ call.function.arguments }}<｜tool▁call▁end｜>",
+)
+"""This template wants the arguments of a call as JSON text."""
+
 TEMPLATES: Final[Mapping[str, str]] = {
     "hermes": HERMES,
     "llama3": LLAMA3,
@@ -122,10 +144,12 @@ TEMPLATES: Final[Mapping[str, str]] = {
     "phi4": PHI4,
     "functools": FUNCTOOLS,
     "granite": GRANITE,
+    "deepseek_v3": DEEPSEEK_V3,
+    "deepseek_v31": DEEPSEEK_V31,
 }
 """A template for every syntax but the generic one."""
 
-ENDS: Final = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|end_of_text|>", "</s>")
+ENDS: Final = ("<|im_end|>", "<|eot_id|>", "<|end|>", "<|end_of_text|>", "</s>", "<｜end▁of▁sentence｜>")
 SPECIAL_TOKENS: Final = (
     *ENDS,
     "[TOOL_CALLS]",
@@ -136,6 +160,7 @@ SPECIAL_TOKENS: Final = (
     "<|python_tag|>",
     "<|tool_call|>",
     "<|/tool_call|>",
+    *(f"<｜tool▁{name}｜>" for name in ("calls▁begin", "calls▁end", "call▁begin", "call▁end", "sep")),
 )
 """Special tokens of those models that an answer may contain."""
 

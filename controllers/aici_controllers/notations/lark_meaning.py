@@ -44,7 +44,8 @@ _MAX_NODES: Final = 200_000
 _NO_EFFECT: Final = ("capture", "stop_capture", "temperature")
 _NEWLINES: Final = ("_NEWLINE", "_NL", "NEWLINE", "NL")
 """How a terminal is called that Lark's Indenter takes for the newline."""
-_PROMISES: Final = ("max_tokens", "stop")
+_INSTEAD: Final = {"max_tokens": "; bound characters, as in /.{1,200}/", "stop": "; use suffix"}
+"""What to write in the place of an attribute that is refused."""
 
 
 def read_lark(text: str, *, load: Load = no_files) -> Tree:
@@ -171,9 +172,10 @@ class _Meaning:
     def _with_attributes(self, one: Definition, attributes: dict[str, Node | None]) -> Node:
         """llguidance's `lazy` and `suffix`: the rule is one lexeme, as short as possible."""
         for name in attributes:
-            if name in _PROMISES:
+            if name in _INSTEAD:
                 raise NotationError(
-                    one.place, f"the attribute {name} is not supported: it is no part of the text's form"
+                    one.place,
+                    f"the attribute {name} is not supported: it is no part of the text's form" + _INSTEAD[name],
                 )
             if name not in ("lazy", "suffix"):
                 raise NotationError(one.place, f"the attribute {name} is not known: there are lazy, suffix and capture")

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from aici_base.errors import UsageError
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.chat.thinking import ThinkingTags, named_tags, tags_of_template
-from aici_engine.chat.tool_syntax import GENERIC, SYNTAXES, ToolSyntax
+from aici_engine.chat.tool_syntax import GENERIC, REFUSED, SYNTAXES, ToolSyntax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +22,9 @@ class ChatSettings:
     def __post_init__(self) -> None:
         if self.tool_syntax != "auto" and self.tool_syntax not in SYNTAXES:
             names = ", ".join(SYNTAXES)
+            if self.tool_syntax in REFUSED:
+                said = f"the tool syntax {self.tool_syntax} is not supported: it has {REFUSED[self.tool_syntax]}"
+                raise UsageError(said, hint=f"use auto or generic, which every model gets explained; known are {names}")
             raise UsageError(f"the tool syntax {self.tool_syntax} is not known", hint=f"use auto, {names}")
         if self.reasoning_parser not in ("none", "auto"):
             named_tags(self.reasoning_parser)

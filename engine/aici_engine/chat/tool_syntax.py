@@ -10,6 +10,8 @@ A call is a head, which names the tool, the arguments as JSON, and a tail:
     phi4          <|tool_call|>{"name": "f", "arguments": {}}<|/tool_call|>      Phi-4-mini
     functools     functools[{"name": "f", "arguments": {}}]                      Phi-4-mini, as vLLM prompts it
     granite       <|tool_call|>[{"name": "f", "arguments": {}}]                  Granite 3
+    deepseek_v3   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f, a block of json, the two ends
+    deepseek_v31  <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>f<｜tool▁sep｜>{}, the two ends
     generic       as hermes, and the system message explains the form            every other model
 """
 
@@ -156,8 +158,41 @@ FUNCTOOLS: Final = ToolSyntax(
 GRANITE: Final = ToolSyntax(
     name="granite", mark="<|tool_call|>", opening="<|tool_call|>[", between=", ", closing="]", lesson="<|tool_call|>"
 )
+DEEPSEEK_V31: Final = ToolSyntax(
+    name="deepseek_v31",
+    mark="<｜tool▁calls▁begin｜>",
+    opening="<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>",
+    between="<｜tool▁call▁end｜><｜tool▁call▁begin｜>",
+    closing="<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+    header=Header(after_name="<｜tool▁sep｜>"),
+)
+DEEPSEEK_V3: Final = replace(
+    DEEPSEEK_V31,
+    name="deepseek_v3",
+    between="<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>",
+    header=Header(before_name="function<｜tool▁sep｜>", after_name="\n```json\n", tail="\n```"),
+)
 SYNTAXES: Final = {
     syntax.name: syntax
-    for syntax in (HERMES, MISTRAL, MISTRAL_ARGS, MISTRAL_IDS, PHI4, FUNCTOOLS, GRANITE, LLAMA3, GENERIC)
+    for syntax in (
+        HERMES,
+        MISTRAL,
+        MISTRAL_ARGS,
+        MISTRAL_IDS,
+        PHI4,
+        FUNCTOOLS,
+        GRANITE,
+        DEEPSEEK_V3,
+        DEEPSEEK_V31,
+        LLAMA3,
+        GENERIC,
+    )
 }
 """The known syntaxes by name, in the order in which a template is compared with them."""
+
+REFUSED: Final = {
+    **dict.fromkeys(("qwen3_coder", "qwen3_xml"), "calls in XML, whose arguments are no JSON"),
+    **dict.fromkeys(("pythonic", "llama4_pythonic"), "calls as Python, whose arguments are no JSON"),
+    **dict.fromkeys(("gpt_oss", "openai", "harmony"), "channels, which divide the whole answer"),
+}
+"""Syntaxes by the names that other servers give them, and what no declaration of this table can say."""

@@ -16,6 +16,7 @@ The mark is `<tool_call>` for most models; `tool_syntax` has them all.
 """
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import AsyncGenerator
@@ -312,11 +313,13 @@ class _Turn(Generic[C]):
         common = _common_beginning(syntax.between, syntax.closing)
         more, end = syntax.between[len(common) :], syntax.closing[len(common) :]
         self._go_on(common)
-        if self._model.special_token(more) is not None:
-            # No constraint can write a special token: the model's own next token tells.
-            async for _ in self._generate(self._until(more, self._in_calls), None, at_most=1):
+        mark = _pieces(more)[-1]
+        if self._model.special_token(mark) is not None:
+            # No constraint can write a special token: the model's own next tokens tell.
+            num_tokens = len(self._model.encode(more))
+            async for _ in self._generate(self._until(mark, self._in_calls), None, at_most=num_tokens):
                 pass
-            wanted = self._has_stopped_at(more)
+            wanted = self._has_stopped_at(mark)
         else:
             pattern = f"{_escaped(end)}|{_escaped(more)}" if end else f"({_escaped(more)})?"
             texts = self._generate(self._in_calls, await self._model.regex(pattern))
@@ -371,8 +374,14 @@ class _Turn(Generic[C]):
 
 
 def _common_beginning(one: str, other: str) -> str:
-    num = next((i for i, pair in enumerate(zip(one, other, strict=False)) if pair[0] != pair[1]), None)
-    return min(one, other, key=len) if num is None else one[:num]
+    """Return the common beginning of two texts. A special token is in the beginning as a whole, or not at all."""
+    common = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(_pieces(one), _pieces(other), strict=False))
+    return "".join(piece for piece, _ in common)
+
+
+def _pieces(text: str) -> list[str]:
+    """Return a text as characters and as names of special tokens."""
+    return re.findall(r"<[^<>]+>|\[[A-Z_]+\]|.", text, re.DOTALL)
 
 
 def _escaped(text: str) -> str:

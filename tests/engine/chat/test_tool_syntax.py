@@ -12,7 +12,7 @@ import pytest
 from aici_base.errors import UsageError
 from aici_engine.chat.messages import PromptMessage, conversation_text
 from aici_engine.chat.settings import ChatSettings
-from aici_engine.chat.tool_syntax import SYNTAXES
+from aici_engine.chat.tool_syntax import REFUSED, SYNTAXES
 from aici_engine.chat.tools import PastCall
 from aici_engine.chat.turn import (
     Named,
@@ -41,7 +41,7 @@ def test_a_template_tells_its_syntax(name: str) -> None:
     known = template(TEMPLATES[name]).tools
     assert known is not None
     assert known.syntax.name == name
-    assert known.has_text_arguments == (name == "functools")
+    assert known.has_text_arguments == (name in ("functools", "deepseek_v31"))
     assert ChatSettings().syntax_of(template(TEMPLATES[name])) == known.syntax
 
 
@@ -153,7 +153,8 @@ def test_a_syntax_can_be_forced_on_a_template(name: str, case: str) -> None:
     if syntax.between is None and len(wanted.calls) > 1:
         return
     prompt = conversation_text(chat, str, [USER], wanted.tools, syntax=syntax)
-    assert prompt.count(syntax.opening + ('{"name":"..."' if syntax.header is None else "...[")) == 1
+    begin = '{"name":"..."' if syntax.header is None else f"{syntax.header.before_name}..."
+    assert prompt.count(syntax.opening + begin) == 1
     model = ScriptedModel(prompt, syntax.written(wanted.past_calls) + ENDS[0])
     assert run(model, wanted, syntax)[1] == list(wanted.calls)
 
@@ -163,6 +164,22 @@ def test_a_forced_syntax_that_the_template_has_is_the_templates_own() -> None:
     assert ChatSettings(tool_syntax="mistral").syntax_of(template(HERMES)).opening == "[TOOL_CALLS]["
     with pytest.raises(UsageError, match=r"the tool syntax hermess is not known\nhint: use auto, hermes"):
         ChatSettings(tool_syntax="hermess")
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_syntaxes_that_no_declaration_can_say_are_refused_by_name(name: str) -> None:
+    with pytest.raises(
+        UsageError, match=f"the tool syntax {name} is not supported: it has .*\nhint: use auto or generic"
+    ):
+        ChatSettings(tool_syntax=name)
+
+
+def test_llama_4_by_its_json_template_is_llama_3() -> None:
+    """Calls as Python are of another template."""
+    source = LLAMA3.replace("start_header_id", "header_start").replace("end_header_id", "header_end")
+    known = template(source.replace("eot_id", "eot")).tools
+    assert known is not None
+    assert known.syntax.name == "llama3"
 
 
 def test_ids_of_other_servers_fit_a_template_with_short_ids() -> None:
