@@ -3,10 +3,12 @@
 from copy import copy
 from functools import cache
 
+from aici_engine.chat.jinja_rendering import render
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
+from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
 from aici_engine.vocabulary import ModelVocabulary
 from tests.support.fake_engine import FakeEngine, Script
@@ -24,7 +26,21 @@ TOOL_TEMPLATE = """\
 def _service() -> Service:
     """Cached: reading the vocabulary takes a third of a second. The copies share the constraints that passed the
     checks."""
-    return Service(FakeEngine().client, model_dir=default_model_dir(), name="it", admission=Admission(8))
+    return Service(
+        FakeEngine().client,
+        model_dir=default_model_dir(),
+        name="it",
+        admission=Admission(8),
+        templates=TemplatesHere(),
+    )
+
+
+class TemplatesHere(TemplateProcesses):
+    """Renders in the process of the test."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own = self.of_requests = render
 
 
 def vocabulary() -> ModelVocabulary:

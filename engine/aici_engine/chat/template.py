@@ -1,19 +1,14 @@
-"""Messages to a prompt, by the chat template in the model's folder.
+"""Messages to a prompt, by the chat template in the model's folder."""
 
-Templates are Jinja, rendered as in transformers (functions `raise_exception` and `strftime_now`, filter `tojson`, block
-settings). Templates come with the weights, from any source, so Jinja's sandbox renders.
-"""
-
-import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 from aici_base.errors import UsageError
 from aici_base.ids import TokenId
 from aici_base.tokenizer.tokens import tokenizer_file
+from aici_engine.chat.rendering import CostlyTemplateError, Render
 from aici_engine.chat.tool_detection import TemplateTools, template_tools
 from aici_engine.model_files import read_settings, read_tokenizer
 
@@ -25,38 +20,47 @@ class ChatTemplate:
     """
 
     def __init__(
-        self, source: str, special_tokens: Mapping[str, str], *, name: str, tool_use: str | None = None
+        self,
+        source: str,
+        special_tokens: Mapping[str, str],
+        *,
+        name: str,
+        tool_use: str | None = None,
+        render: Render | None = None,
     ) -> None:
-        from jinja2 import TemplateError
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
-
-        environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols])
-        environment.filters["tojson"] = _to_json
-        environment.globals["raise_exception"] = _raise
-        environment.globals["strftime_now"] = lambda form: datetime.now().strftime(form)
+        """`render`: renders elsewhere, and finds errors of the template when it renders first. Default: this process
+        renders, and finds errors now."""
         self._name = name
         self.source = source
         self._special_tokens = dict(special_tokens)
-        self._failure = TemplateError
-        try:
-            self._template = environment.from_string(source)
-        except TemplateError as error:
-            raise UsageError(f"the chat template of {name} cannot be read: {error}") from error
-        self.with_tools = self if tool_use is None else ChatTemplate(tool_use, special_tokens, name=name)
+        if render is None:
+            from aici_engine.chat import jinja_rendering
+
+            self._render = jinja_rendering.render
+            self._rendered(None)
+        else:
+            self._render = render
+        self.with_tools = self if tool_use is None else ChatTemplate(tool_use, special_tokens, name=name, render=render)
+
+    @property
+    def is_probed(self) -> bool:
+        """Whether `tools` is known, so that reading it renders nothing."""
+        return "tools" not in self.source or "tools" in self.__dict__
 
     @cached_property
     def tools(self) -> TemplateTools | None:
         """How the template shows tools and calls; None if it shows none, or calls in an unknown syntax."""
         return template_tools(self.render) if "tools" in self.source else None
 
-    def with_source(self, source: str, name: str) -> "ChatTemplate":
-        """Return another template with the same special tokens. Raises UsageError for a template with errors."""
-        return ChatTemplate(source, self._special_tokens, name=name)
+    def with_source(self, source: str, name: str, render: Render | None = None) -> "ChatTemplate":
+        """Return another template with the same special tokens. `render`: as for a ChatTemplate. Raises UsageError for
+        a template with errors."""
+        return ChatTemplate(source, self._special_tokens, name=name, render=render)
 
     @classmethod
-    def of(cls, model_dir: Path) -> "ChatTemplate | None":
-        """Return the template of a model's folder, or `None` without one. Raises UsageError for a bad file."""
+    def of(cls, model_dir: Path, render: Render | None = None) -> "ChatTemplate | None":
+        """Return the template of a model's folder, or `None` without one. `render`: as for a ChatTemplate. Raises
+        UsageError for a bad file."""
         config = read_settings(model_dir / "tokenizer_config.json")
         file, tool_file = model_dir / "chat_template.jinja", model_dir / "additional_chat_templates" / "tool_use.jinja"
         try:
@@ -72,7 +76,7 @@ class ChatTemplate:
         if not isinstance(source, str) or not isinstance(tool_use, str | None):
             raise UsageError(f"the chat template of {model_dir.name} is no text")
         tokens = {name: _content(value) for name, value in config.items() if name.endswith("_token") and value}
-        return cls(source, tokens, name=model_dir.name, tool_use=tool_use)
+        return cls(source, tokens, name=model_dir.name, tool_use=tool_use, render=render)
 
     def render(
         self,
@@ -84,22 +88,32 @@ class ChatTemplate:
     ) -> str:
         """Return the text up to the beginning of the assistant's answer, special tokens written out.
 
-        Raises UsageError, with the template's own words, for messages refused by the template.
+        Raises UsageError, with the template's own words, for messages refused by the template, and CostlyTemplateError
+        if the template exceeds a limit.
         """
-        try:
-            return self._template.render(
-                **{
-                    **self._special_tokens,
-                    **(options or {}),
-                    "messages": messages,
-                    "tools": tools,
-                    "add_generation_prompt": add_generation_prompt,
-                }
-            )
-        except self._failure as error:
-            raise UsageError(f"the chat template of {self._name} refuses these messages: {error}") from error
-        except (TypeError, KeyError, AttributeError, ValueError, RecursionError, OverflowError) as error:
-            raise UsageError(f"the chat template of {self._name} cannot take these messages: {error!r}") from error
+        return self._rendered(
+            {
+                **self._special_tokens,
+                **(options or {}),
+                "messages": messages,
+                "tools": tools,
+                "add_generation_prompt": add_generation_prompt,
+            }
+        )
+
+    def _rendered(self, variables: Mapping[str, Any] | None) -> str:
+        outcome, text = self._render(self.source, variables)
+        match outcome:
+            case "text":
+                return text
+            case "unreadable":
+                raise UsageError(f"the chat template of {self._name} cannot be read: {text}")
+            case "refused":
+                raise UsageError(f"the chat template of {self._name} refuses these messages: {text}")
+            case "failed":
+                raise UsageError(f"the chat template of {self._name} cannot take these messages: {text}")
+            case "costly":
+                raise CostlyTemplateError(f"the chat template of {self._name} is too costly: {text}")
 
 
 def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[TokenId]:
@@ -113,16 +127,6 @@ def chat_prompt(model_dir: Path, messages: Sequence[Mapping[str, str]]) -> list[
     # The template itself writes the special tokens at the start.
     tokenizer = read_tokenizer(tokenizer_file(str(model_dir)))
     return [TokenId(token) for token in tokenizer.encode(template.render(messages), add_special_tokens=False).ids]
-
-
-def _to_json(value: object, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise(message: str) -> NoReturn:
-    from jinja2 import TemplateError
-
-    raise TemplateError(message)
 
 
 def _content(value: str | dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from aici_base.errors import UsageError
+from aici_engine.chat.rendering import CostlyTemplateError
 from aici_engine.chat.tool_syntax import SYNTAXES, ToolSyntax
 
 _NAME, _KEY, _VALUE, _ID = "aici_probe", "aici_key", "aici_value", "aiciprobe"
@@ -80,6 +81,8 @@ def _rendered(
 ) -> str:
     try:
         return render(messages, tools=tools)
+    except CostlyTemplateError:
+        raise
     except UsageError:
         return ""
 

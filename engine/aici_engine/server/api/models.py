@@ -14,13 +14,14 @@ from aici_engine.server.service.constraints import Constraints
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ServedModel
 from aici_engine.server.service.service import Service
+from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
 
 
 def make_models(config: ServerConfig) -> Models:
     """Return the models of a server, none of them loaded."""
     store, metrics = Store(fixed=config.modules), Metrics()
-    constraints = Constraints(store.fixed)
+    constraints, templates = Constraints(store.fixed), TemplateProcesses()
     first, limit = config.models[0], config.loading.memory_bytes
     admission = Admission(first.engine.max_num_seqs + config.max_queue)
 
@@ -43,6 +44,7 @@ def make_models(config: ServerConfig) -> Models:
                 chat_settings=config.chat,
                 metrics=metrics,
                 constraints=constraints,
+                templates=templates,
             )
 
         return ServedModel(
@@ -64,6 +66,7 @@ def make_models(config: ServerConfig) -> Models:
         metrics=metrics,
         store=store,
         constraints=constraints,
+        templates=templates,
         loading=config.loading,
     )
 

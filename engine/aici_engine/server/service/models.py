@@ -14,6 +14,7 @@ from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.constraints import Constraints
 from aici_engine.server.service.served_model import ModelState, ServedModel
 from aici_engine.server.service.service import Service
+from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
 
 DEFAULT = "default"
@@ -38,6 +39,7 @@ class Models:
         metrics: Metrics,
         store: Store,
         constraints: Constraints,
+        templates: TemplateProcesses | None = None,
         loading: ModelLoading | None = None,
     ) -> None:
         self.all = tuple(models)
@@ -45,6 +47,7 @@ class Models:
         self.metrics = metrics
         self.store = store
         self.constraints = constraints
+        self._templates = templates
         self.all_failed = asyncio.Event()
         self._loading = loading or ModelLoading()
         self._turn = asyncio.Lock()
@@ -65,6 +68,7 @@ class Models:
             metrics=service.metrics,
             store=service.store,
             constraints=service.constraints,
+            templates=service.templates,
         )
 
     @property
@@ -149,6 +153,8 @@ class Models:
         self.lost(UnavailableError("the server is stopping"))
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(model.stop() for model in self.all))
+        if self._templates is not None:
+            await self._templates.close()
 
     # Memory.
 

@@ -19,6 +19,7 @@ from aici_engine.server.link.client import EngineClient, EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import CheckedCall, Constraints
+from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
 from aici_engine.vocabulary import ModelVocabulary
 
@@ -57,6 +58,7 @@ class Service:
         metrics: Metrics | None = None,
         constraints: Constraints | None = None,
         chat_settings: ChatSettings | None = None,
+        templates: TemplateProcesses | None = None,
     ) -> None:
         self.client = client
         self.name = name
@@ -68,7 +70,8 @@ class Service:
         self.chat_settings = chat_settings or ChatSettings()
         self.constraints = constraints or Constraints(self.store.fixed)
         self.vocabulary = ModelVocabulary(model_dir)
-        self.template = ChatTemplate.of(model_dir)
+        self.templates = templates or TemplateProcesses()
+        self.template = ChatTemplate.of(model_dir, self.templates.own)
         client.on_guest_time = admission.budgets.spend_guest_time
 
     @property

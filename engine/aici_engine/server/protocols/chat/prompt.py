@@ -1,6 +1,5 @@
 """Renders a conversation and its tools as prompt tokens."""
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,18 +12,18 @@ from aici_engine.chat.tool_syntax import GENERIC, ToolSyntax
 from aici_engine.chat.tools import Tool
 from aici_engine.server.service.service import Service
 
-_FEW = 32
-"""Messages and tools that are rendered at once: a thread would cost more. A template may compute for long on more."""
 
 __all__ = ["ChatFormat", "ChatPrompt", "PromptMessage", "Rendering", "chat_format", "chat_prompt"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rendering:
-    """How a request wants its messages rendered. `source`: a template instead of the model's. `options`: further
-    variables of the template. `keep_last`: how many tokens at the end of the prompt are kept; None keeps all."""
+    """How a request wants its messages rendered. `source`: a template instead of the model's. `owner`: the key that
+    sends the template. `options`: further variables of the template. `keep_last`: how many tokens at the end of the
+    prompt are kept; None keeps all."""
 
     source: str | None = None
+    owner: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
     add_generation_prompt: bool = True
     keep_last: int | None = None
@@ -47,8 +46,10 @@ class ChatPrompt:
     thinking: Thinking | None
 
 
-async def chat_format(service: Service, source: str | None = None, *, has_document: bool = False) -> ChatFormat:
-    """Return the format of the model's template, or of the template `source`.
+async def chat_format(
+    service: Service, source: str | None = None, *, owner: str = "", has_document: bool = False
+) -> ChatFormat:
+    """Return the format of the model's template, or of the template `source` of the key `owner`.
 
     `has_document`: the answer is a JSON document or calls. Such an answer tells a call by a mark in ordinary text; for
     a syntax without such a mark, the generic syntax takes its place.
@@ -62,8 +63,10 @@ async def chat_format(service: Service, source: str | None = None, *, has_docume
             syntax = GENERIC
         return ChatFormat(template=template, syntax=syntax, tags=settings.tags_of(template))
 
-    # A template of the request's own may take long.
-    return found() if source is None else await asyncio.to_thread(found)
+    if source is not None:
+        return await service.templates.with_request(owner, found)
+    is_known = service.template is None or service.template.with_tools.is_probed
+    return found() if is_known else await service.templates.with_own(found)
 
 
 async def chat_prompt(
@@ -89,8 +92,8 @@ async def chat_prompt(
             form.template, plain, messages, tools, add_generation_prompt=add, options=how.options, syntax=form.syntax
         )
 
-    is_short = how.source is None and len(messages) + len(tools) <= _FEW
-    rendered = text() if is_short else await asyncio.to_thread(text)
+    templates = service.templates
+    rendered = await (templates.with_own(text) if how.source is None else templates.with_request(how.owner, text))
     thinking = None
     if form.tags is not None and how.add_generation_prompt:
         thinking = thinking_of_prompt(form.tags, rendered, budget)
@@ -108,7 +111,10 @@ def _template(service: Service, source: str | None) -> ChatTemplate:
     if source is not None:
         name = "this request"
         model = service.template
-        return ChatTemplate(source, {}, name=name) if model is None else model.with_source(source, name)
+        render = service.templates.of_requests
+        if model is None:
+            return ChatTemplate(source, {}, name=name, render=render)
+        return model.with_source(source, name, render)
     if service.template is None:
         raise UsageError("this model has no chat template", hint="use /v1/completions")
     return service.template

@@ -134,7 +134,7 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
                 principal, self.messages, keep_last=self.keep_last(service), **self.thinking_options()
             )
             has_document = choice == "auto" and bool(self.asked())
-            form = await chat_format(service, self.chat_template, has_document=has_document)
+            form = await chat_format(service, self.chat_template, owner=principal.name, has_document=has_document)
         constraint = await answer_constraint(service, principal, self, choice, form.syntax)
         with about("messages"):
             shown = tools if choice != "none" else ()

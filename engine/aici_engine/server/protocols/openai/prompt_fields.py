@@ -49,6 +49,7 @@ class ConversationFields(StrictBody):
             raise UsageError(f"{name} is a field of its own", hint="set it beside chat_template_kwargs", param=name)
         rendering = Rendering(
             source=self.chat_template,
+            owner=principal.name,
             options=options | self.chat_template_kwargs,
             add_generation_prompt=self.add_generation_prompt is not False or self.continue_final_message,
             keep_last=keep_last,

@@ -54,7 +54,7 @@ class TokenizeRequest(ConversationFields):
         with about("messages"):
             messages, answer, rendering = self.conversation(principal, self.messages or [])
             tools = neutral_tools(self.tools)
-            form = await chat_format(service, self.chat_template)
+            form = await chat_format(service, self.chat_template, owner=principal.name)
             prompt = await chat_prompt(service, form, messages, tools, answer=answer, rendering=rendering)
             return prompt.tokens
 

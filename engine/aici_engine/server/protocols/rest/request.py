@@ -1,6 +1,5 @@
 """The request of `POST /v1/run`, and the sequence to generate for it."""
 
-import asyncio
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -96,7 +95,8 @@ async def _prompt(service: Service, request: RunRequest) -> list[int]:
         _check(not text, "messages", "and prompt exclude each other.")
         if service.template is None:
             raise UsageError(f"messages: {service.name} has no chat template", hint="use prompt", param="messages")
-        rendered = await asyncio.to_thread(_rendered, service.template, vocabulary, request.messages)
+        template, messages = service.template, request.messages
+        rendered = await service.templates.with_own(lambda: _rendered(template, vocabulary, messages))
         # The template's text already contains the special tokens of the beginning.
         return await service.tokenize(rendered, add_special_tokens=False, room=1)
     start = vocabulary.eos_token if vocabulary.bos_token is None else vocabulary.bos_token
