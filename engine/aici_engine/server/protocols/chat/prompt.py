@@ -12,7 +12,6 @@ from aici_engine.chat.tool_syntax import GENERIC, ToolSyntax
 from aici_engine.chat.tools import Tool
 from aici_engine.server.service.service import Service
 
-
 __all__ = ["ChatFormat", "ChatPrompt", "PromptMessage", "Rendering", "chat_format", "chat_prompt"]
 
 
