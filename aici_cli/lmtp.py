@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from aici_base.errors import AiciError, UnauthorizedError, UnreachableError, UsageError
-from aici_cli.output import print_error, say
+from aici_cli.output import on_stdout, print_error, say
 
 if TYPE_CHECKING:
     from websockets.sync.client import ClientConnection
@@ -74,7 +74,7 @@ class _Chat:
             self._say("CANCEL", {"stream_id": self._num_streams})
             self._read(cancelled=True)
         if not self._items_to_stdout:
-            print(self._text, flush=True)
+            print(on_stdout(self._text), flush=True)
 
     def _read(self, *, cancelled: bool) -> None:
         """Read to the last item of the stream."""

@@ -8,11 +8,18 @@ import sys
 from typing import Any
 
 from aici_base.errors import AiciError
+from aici_base.plain_text import without_controls
 
 
 def say(line: str) -> None:
     """Print a line of progress to stderr."""
     print(line, file=sys.stderr, flush=True)
+
+
+def on_stdout(text: str) -> str:
+    """Return a text of a model for stdout: on a terminal, which a model must not command, control characters as
+    escapes."""
+    return without_controls(text, keep="\n\t") if sys.stdout.isatty() else text
 
 
 def print_json(document: Any) -> None:
@@ -25,9 +32,14 @@ def print_json(document: Any) -> None:
 def print_error(error: AiciError) -> None:
     """Print `error: MESSAGE`, then ` hint: HINT`. Plain text: markup in a message must have no effect."""
     red, dim, reset = ("\x1b[31m", "\x1b[2m", "\x1b[0m") if _colored() else ("", "", "")
-    print(f"{red}error:{reset} {error.message}", file=sys.stderr)
+    print(f"{red}error:{reset} {_shown(error.message)}", file=sys.stderr)
     if hint := error.hint_for("cli"):
-        print(f" {dim}hint:{reset} {hint}", file=sys.stderr)
+        print(f" {dim}hint:{reset} {_shown(hint)}", file=sys.stderr)
+
+
+def _shown(text: str) -> str:
+    """Return a text for stderr: an error may quote a model or a server."""
+    return without_controls(text, keep="\n\t")
 
 
 def _colored() -> bool:

@@ -3,6 +3,7 @@
 import sys
 from typing import TYPE_CHECKING, Any
 
+from aici_cli.output import on_stdout
 from aici_engine.events import explanation_fields
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def _close(result: "Result[Any]", tail: str, written: str, *, newline: bool) -> 
 
 
 def _write(text: str) -> str:
-    sys.stdout.buffer.write(text.encode())
+    sys.stdout.buffer.write(on_stdout(text).encode())
     sys.stdout.buffer.flush()
     return text
 
