@@ -49,7 +49,9 @@ def turn(*scripts: Script, **asked: object) -> tuple[CollectedTurn, FakeEngine]:
 
 async def _collected(service: Service, asked: dict[str, Any]) -> list[CollectedTurn]:
     choice, syntax = asked.get("tool_choice", "none"), asked.get("syntax", GENERIC)
-    constraints = await constraints_of_tools(service, asked["tools"], choice, SPACED, syntax)
+    constraints = await constraints_of_tools(
+        service.constraints.of(Principal()), asked["tools"], choice, SPACED, syntax
+    )
     return await collect_turns([run_turn(service, Principal(), TurnRequest(**asked, **constraints._asdict()))])
 
 
@@ -187,7 +189,7 @@ def test_an_unsupported_schema_is_refused_before_any_text() -> None:
     bad = Tool("bad", "", {"type": "object", "properties": {"a": {"type": "strin"}}})
     service, engine = fake_service()
     with pytest.raises(UsageError, match=r"the parameters of the tool bad: .*strin"):
-        asyncio.run(constraints_of_tools(service, (*TOOLS, bad), "auto", SPACED, GENERIC))
+        asyncio.run(constraints_of_tools(service.constraints.of(Principal()), (*TOOLS, bad), "auto", SPACED, GENERIC))
     assert engine.submitted == []
 
 
@@ -195,13 +197,18 @@ def test_a_warning_names_its_tool_among_those_that_may_be_called() -> None:
     odd = Tool("odd", "", {"properties": {"a": {"colour": 1}}, "shapes": {"arguments": {}}})
     service, _ = fake_service()
     for tools, choice in (((*TOOLS, odd), "auto"), ((odd,), "required"), ((*TOOLS, odd), Named("odd"))):
-        calls = asyncio.run(constraints_of_tools(service, tools, choice, SPACED, GENERIC)).calls
+        calls = asyncio.run(
+            constraints_of_tools(service.constraints.of(Principal()), tools, choice, SPACED, GENERIC)
+        ).calls
         request = TurnRequest(prompt=PROMPT, sampling=SamplingParams(), tools=tools, tool_choice=choice, calls=calls)
         assert request.warnings == (
             "tool odd: not enforced: #/shapes: unknown keyword",
             "tool odd: not enforced: #/properties/a/colour: unknown keyword",
         )
-    assert asyncio.run(constraints_of_tools(service, (odd,), "none", SPACED, GENERIC)).calls is None
+    assert (
+        asyncio.run(constraints_of_tools(service.constraints.of(Principal()), (odd,), "none", SPACED, GENERIC)).calls
+        is None
+    )
 
 
 def test_removed_tokens_are_not_in_the_answer() -> None:
