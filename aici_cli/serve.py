@@ -74,6 +74,12 @@ def serve(
     max_forks: Annotated[
         int, typer.Option(min=1, max=256, help="Forks that a controller may make, the first sequence included.")
     ] = 16,
+    spare_engine: Annotated[
+        bool,
+        typer.Option(
+            "--spare-engine", help="Keep a second engine loaded for each model, which takes over when the first dies."
+        ),
+    ] = False,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
     prefill_slowdown: Annotated[
         float, typer.Option(min=1, help="While answers are generated, prompts may make a step this many times as long.")
@@ -252,6 +258,7 @@ def serve(
         max_queue=max_queue,
         max_forks=max_forks,
         max_connections=max_connections,
+        spare_engine=spare_engine,
         chat=chat_settings,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         responses_file=responses_file or _default_responses_file(),

@@ -220,6 +220,7 @@ _aici() {
             --max-queue
             --max-num-seqs
             --max-forks
+            --spare-engine
             --max-batch-tokens
             --prefill-slowdown
             --max-context

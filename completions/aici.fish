@@ -130,6 +130,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l controllers -r -F -d 
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-queue -r -f -d 'Number of waiting sequences; further requests are refused.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-num-seqs -r -f -d 'Number of sequences that run at a time.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-forks -r -f -d 'Forks that a controller may make, the first sequence included.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l spare-engine -d 'Keep a second engine loaded for each model, which takes over when the first dies.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-batch-tokens -r -f -d 'Tokens of one forward pass.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l prefill-slowdown -r -f -d 'While answers are generated, prompts may make a step this many times as long.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l max-context -r -f -d 'Tokens of a sequence, if fewer than the model’s.'

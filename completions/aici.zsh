@@ -220,6 +220,7 @@ _aici() {
             '--max-queue:Number of waiting sequences; further requests are refused.'
             '--max-num-seqs:Number of sequences that run at a time.'
             '--max-forks:Forks that a controller may make, the first sequence included.'
+            '--spare-engine:Keep a second engine loaded for each model, which takes over when the first dies.'
             '--max-batch-tokens:Tokens of one forward pass.'
             '--prefill-slowdown:While answers are generated, prompts may make a step this many times as long.'
             '--max-context:Tokens of a sequence, if fewer than the model’s.'

@@ -258,6 +258,8 @@ async def client(target: Target, rng: random.Random, num_requests: Callable[[], 
             end, why = (End.HUNG, "no end") if patience_s == HUNG_S else (End.LEFT, "")
         except websockets.InvalidStatus as error:
             end, why = End.REFUSED, repr(error)
+        except json.JSONDecodeError as error:
+            end, why = End.CUT, f"half an event: {error}"
         except (httpx.HTTPError, OSError, websockets.WebSocketException) as error:
             end, why = End.CUT, repr(error)
         target.ends.add(name, end, why, began)

@@ -5,7 +5,9 @@ from pathlib import Path
 _CUSTOM = """
 import importlib.abc, importlib.util, os, sys, time
 
-HANGS, BURNS, SLOW, DEADLY = ({folder!r} + "/" + name for name in ("hangs", "burns", "slow", "deadly"))
+HANGS, LATER, BURNS, SLOW, DEADLY = (
+    {folder!r} + "/" + name for name in ("hangs", "hangs_later", "burns", "slow", "deadly")
+)
 NAME = "aici_engine.local_executor"
 
 
@@ -17,6 +19,9 @@ def change(module):
             os._exit(9)
         if os.path.exists(HANGS):
             os.remove(HANGS)
+            time.sleep(3600)
+        if os.path.exists(LATER) and any(chunk.start >= 100 for chunk in step.chunks):
+            os.remove(LATER)
             time.sleep(3600)
         if os.path.exists(BURNS):
             os.remove(BURNS)
@@ -51,7 +56,8 @@ sys.meta_path.insert(0, Finder())
 
 
 class Faults:
-    """A file in `folder` is a fault, for one forward pass: `hangs` sleeps for ever, `burns` computes for ever, `slow`
+    """A file in `folder` is a fault, for one forward pass: `hangs` sleeps for ever, `hangs_later` too,
+    when a sequence has a hundred tokens, `burns` computes for ever, `slow`
     computes for six seconds. With `deadly`, every pass that begins with "die" ends the engine."""
 
     def __init__(self, folder: Path) -> None:

@@ -123,6 +123,7 @@ class ServerConfig:
 
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
+    `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
     """
 
     models: tuple[ModelConfig, ...]
@@ -133,6 +134,7 @@ class ServerConfig:
     max_queue: int = 256
     max_forks: int = 16
     max_connections: int | None = None
+    spare_engine: bool = False
     limits: RequestLimits = field(default_factory=RequestLimits)
     chat: ChatSettings = field(default_factory=ChatSettings)
     responses_file: Path | None = None
@@ -168,6 +170,12 @@ class ServerConfig:
                         cli_hint="--model NAME=MODEL gives a model a name of its own",
                     )
         divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
+        if divided and self.spare_engine:
+            raise UsageError(
+                "a model that is divided over machines has no spare engine",
+                hint="leave the spare engine out",
+                cli_hint="leave --spare-engine out",
+            )
         if divided and (len(self.models) > 1 or not self.loading.is_for_ever):
             raise UsageError(
                 "a model that is divided over machines is the only model of its server, and always loaded",

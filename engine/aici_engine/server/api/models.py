@@ -85,6 +85,7 @@ def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Supervi
         engine,
         modules=list(config.modules.values()),
         max_forks=config.max_forks,
+        has_spare=config.spare_engine,
         log_level=config.log_level,
         log_format=config.log_format,
     )

@@ -6,9 +6,9 @@ import mmap
 import os
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import msgspec
 import zmq
@@ -28,6 +28,8 @@ from aici_runtime.runtime_process import RuntimeProcess
 _MAX_DEATHS = 3
 _WITHIN_S = 60.0
 _LAST_MESSAGES_S = 0.5
+_PAUSE_S = 0.5
+_SPARE_PAUSE_S = 1.0
 
 _log = logging.getLogger(__name__)
 
@@ -37,7 +39,8 @@ class Supervisor:
 
     Entering waits until the engine is ready, and raises the engine's own error if the engine does not start. After more
     than `_MAX_DEATHS` engines that died within `_WITHIN_S` seconds without having computed a token, `failed` is set,
-    and no further engine is started.
+    and no further engine is started. `has_spare`: a second engine is loaded and waits, so that it can take over at
+    once.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class Supervisor:
         *,
         modules: Sequence[Path],
         max_forks: int,
+        has_spare: bool = False,
         log_level: str = "WARNING",
         log_format: LogFormat = "text",
     ) -> None:
@@ -60,9 +64,12 @@ class Supervisor:
             log_level=log_level,
             log_format=log_format,
         )
+        self._has_spare = has_spare
         self._process: _EngineProcess | None = None
+        self._spare: _EngineProcess | None = None
         self._deaths: list[float] = []
-        self._restart: asyncio.Task[None] | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._ends: set[asyncio.Task[None]] = set()
         self.client = EngineClient()
         self.failed = asyncio.Event()
 
@@ -75,67 +82,115 @@ class Supervisor:
         return self
 
     async def __aexit__(self, *exc: object) -> None:
-        if self._restart is not None:
-            self._restart.cancel()
-        if self._process is not None:
-            await self._process.close()
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for each in (self._process, self._spare):
+            if each is not None:
+                self._end(each)
+        await asyncio.gather(*self._ends)
         self.client.lost(UnavailableError("the server is stopping"))
 
     async def _start(self) -> None:
-        self._process = process = _EngineProcess(self.client, config=self._config, died=self._died)
-        await process.ready
+        """Let an engine serve: the spare one, if it is there."""
+        self._process, self._spare = self._spare or self._new_process(), None
+        await self._process.ready
+        self._process.serve()
+        if self._has_spare:
+            self._begin(self._load_spare())
 
-    def _died(self, why: AiciError) -> None:
+    def _new_process(self) -> "_EngineProcess":
+        return _EngineProcess(self.client, config=self._config, died=self._died)
+
+    async def _load_spare(self) -> None:
+        await asyncio.sleep(_SPARE_PAUSE_S)
+        try:
+            self._spare = spare = self._new_process()
+            await spare.ready
+            _log.info("a spare engine is ready")
+        except (AiciError, OSError) as error:
+            # A spare that has begun to serve is not this task's any more.
+            if self._spare is not None and self._spare is not self._process:
+                self._lose_spare(self._spare, error)
+
+    def _lose_spare(self, spare: "_EngineProcess", why: Exception) -> None:
+        _log.warning("the spare engine is lost: %s", why)
+        self._spare = None
+        self._end(spare)
+        self._begin(self._load_spare())
+
+    def _died(self, process: "_EngineProcess", why: AiciError) -> None:
+        if process is self._spare:
+            self._lose_spare(process, why)
+            return
         _log.error("%s", why)
         now = time.monotonic()
-        was_useful = self._process is not None and self._process.was_useful
-        self._deaths = [] if was_useful else [at for at in self._deaths if now - at < _WITHIN_S] + [now]
+        self._deaths = [] if process.was_useful else [at for at in self._deaths if now - at < _WITHIN_S] + [now]
         keeps_dying = len(self._deaths) > _MAX_DEATHS
         self.client.lost(why, will_return=not keeps_dying)
+        # The rest of the old engine ends while the new engine starts.
+        self._end(process)
+        self._process = None
         if keeps_dying:
             self.failed.set()
         else:
-            self._restart = asyncio.get_running_loop().create_task(self._start_again())
+            self._begin(self._start_again())
 
     async def _start_again(self) -> None:
-        assert self._process is not None
-        await self._process.close()
-        try:
-            await self._start()
-        except AiciError as error:
-            self._died(error)
+        """Start an engine. Engines that die at once, and a machine that lacks something, get a pause."""
+        await asyncio.sleep(_PAUSE_S * max(0, len(self._deaths) - 1))
+        while True:
+            try:
+                await self._start()
+                return
+            except AiciError as error:
+                assert self._process is not None
+                self._died(self._process, error)
+                return
+            except OSError as error:
+                _log.error("no engine can be started now: %s", error)
+                await asyncio.sleep(_PAUSE_S)
+
+    def _begin(self, work: Coroutine[Any, Any, None]) -> None:
+        _keep(work, self._tasks)
+
+    def _end(self, process: "_EngineProcess") -> None:
+        _keep(process.close(), self._ends)
+
+
+def _keep(work: Coroutine[Any, Any, None], tasks: "set[asyncio.Task[None]]") -> None:
+    task = asyncio.get_running_loop().create_task(work)
+    tasks.add(task)
+    task.add_done_callback(tasks.discard)
 
 
 class _EngineProcess:
-    """An engine process and the two sockets that lead to the process. `was_useful`: the engine computed a token."""
+    """An engine process and the two sockets that lead to the process. `was_useful`: the engine computed a token.
 
-    def __init__(self, client: EngineClient, *, config: ProcessConfig, died: Callable[[AiciError], None]) -> None:
+    `ready` is done when the engine is loaded; from `serve` on, the engine serves the client. `died` is called if the
+    process ends after it was ready.
+    """
+
+    def __init__(
+        self, client: EngineClient, *, config: ProcessConfig, died: "Callable[[_EngineProcess, AiciError], None]"
+    ) -> None:
         self._client = client
         self._died = died
         self._loop = asyncio.get_running_loop()
         self._is_up = False
         self.was_useful = False
-        self.ready: asyncio.Future[None] = self._loop.create_future()
+        self.ready: asyncio.Future[wire.EngineInfo] = self._loop.create_future()
         self._context = zmq.asyncio.Context()
         self._requests, self._events = self._context.socket(zmq.PUSH), self._context.socket(zmq.PULL)
-        for socket in (self._requests, self._events):
-            socket.set_hwm(0)
-            socket.linger = 0
         # Open connections do not need the folder, so it goes as soon as both sides are connected. The folder is
         # private: the engine obeys anybody with access to the socket.
-        self._folder = PrivateFolder("aici-sockets-")
-        addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
-        self._requests.bind(addresses[0])
-        self._events.bind(addresses[1])
-        heartbeat = os.memfd_create("aici-heartbeat")
-        os.ftruncate(heartbeat, PAGE_BYTES)
-        page = mmap.mmap(heartbeat, PAGE_BYTES)
-        config = msgspec.structs.replace(config, requests=addresses[0], events=addresses[1], heartbeat=heartbeat)
-        argument = msgspec.json.encode(config, enc_hook=str).decode()
-        command = [sys.executable, "-P", "-m", "aici_engine.server.engine_process.main", argument]
-        say = _as_json if config.log_format == "json" else None
-        self._child = RuntimeProcess(command, say=say, pass_fds=[heartbeat])
-        os.close(heartbeat)
+        self._folder: PrivateFolder | None = None
+        try:
+            page = self._open(config)
+        except BaseException:
+            self._close_sockets()
+            raise
         self._pidfd = os.pidfd_open(self._child.pid)
         self._loop.add_reader(self._pidfd, self._ended)
         self._reader = self._loop.create_task(self._read())
@@ -144,6 +199,42 @@ class _EngineProcess:
             self._child.pid, page, client, nudge=lambda: self.send(wire.Nudge()), hung=self._end_hanging
         )
         self._watching = self._loop.create_task(self._watch.run_start())
+
+    def _open(self, config: ProcessConfig) -> mmap.mmap:
+        """Bind the sockets and start the process. Return the page of its heartbeat. Raises OSError."""
+        for socket in (self._requests, self._events):
+            socket.set_hwm(0)
+            socket.linger = 0
+        self._folder = PrivateFolder("aici-sockets-")
+        addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
+        self._requests.bind(addresses[0])
+        self._events.bind(addresses[1])
+        with open(os.memfd_create("aici-heartbeat"), "wb") as heartbeat:
+            heartbeat.truncate(PAGE_BYTES)
+            page = mmap.mmap(heartbeat.fileno(), PAGE_BYTES)
+            config = msgspec.structs.replace(
+                config, requests=addresses[0], events=addresses[1], heartbeat=heartbeat.fileno()
+            )
+            argument = msgspec.json.encode(config, enc_hook=str).decode()
+            command = [sys.executable, "-P", "-m", "aici_engine.server.engine_process.main", argument]
+            say = _as_json if config.log_format == "json" else None
+            self._child = RuntimeProcess(command, say=say, pass_fds=[heartbeat.fileno()])
+        return page
+
+    def _close_sockets(self) -> None:
+        self._requests.close()
+        self._events.close()
+        self._context.term()
+        self._remove_folder()
+
+    def _remove_folder(self) -> None:
+        if self._folder is not None:
+            self._folder.remove()
+
+    def serve(self) -> None:
+        """Connect the client. `ready` must be done."""
+        self._watching = self._loop.create_task(self._watch.run())
+        self._client.connected(self, self.ready.result(), lambda: self._watch.silent_s)
 
     def send(self, message: wire.ToEngine) -> None:
         # Never blocks: the socket has no high-water mark.
@@ -154,21 +245,16 @@ class _EngineProcess:
         self._reader.cancel()
         self._watching.cancel()
         await asyncio.to_thread(self._child.end)
-        self._requests.close()
-        self._events.close()
-        self._context.term()
-        self._folder.remove()
+        self._close_sockets()
 
     async def _read(self) -> None:
         while True:
             for message in wire.decode_from_engine(await self._events.recv()):
                 if isinstance(message, wire.Ready):
-                    self._folder.remove()
+                    self._remove_folder()
                     self._is_up = True
                     self._watching.cancel()
-                    self._watching = self._loop.create_task(self._watch.run())
-                    self._client.connected(self, message.info, lambda: self._watch.silent_s)
-                    self.ready.set_result(None)
+                    self.ready.set_result(message.info)
                 elif not self._is_up and isinstance(message, wire.Reply) and message.failure is not None:
                     self._fail(message.failure.error())
                 else:
@@ -185,7 +271,7 @@ class _EngineProcess:
         self._watching.cancel()
         why = UnavailableError(self._why, hint="the server's log has its last output")
         if self._is_up:
-            self._died(why)
+            self._died(self, why)
         else:
             # The socket may still hold a message with the engine's own error.
             self._loop.call_later(_LAST_MESSAGES_S, self._fail, why)
