@@ -123,7 +123,7 @@ async def _stream(
 
 
 async def _lines(answer: httpx.Response) -> AsyncIterator[bytes]:
-    """Yield lines. httpx would end a line at U+0085 and U+2028, too, and texts of a random model have all characters."""
+    """Yield lines. httpx also ends lines at U+0085 and U+2028, and texts of a random model have all characters."""
     rest = b""
     async for part in answer.aiter_bytes():
         *lines, rest = (rest + part).split(b"\n")

@@ -55,6 +55,14 @@ def engine(server: Server) -> int:
     return pid
 
 
+def lines(answer: httpx.Response) -> Iterator[bytes]:
+    """Yield lines. httpx also ends lines at U+0085 and U+2028, and texts of a random model have all characters."""
+    rest = b""
+    for part in answer.iter_bytes():
+        *complete, rest = (rest + part).split(b"\n")
+        yield from complete
+
+
 def run(http: httpx.Client, **body: Any) -> tuple[str, list[str]]:
     """Return the text and the errors of a run."""
     wanted = {"controller": "none", "max_tokens": 20, "ignore_eos": True, "temperature": 1.0, "seed": 5} | body
@@ -62,8 +70,8 @@ def run(http: httpx.Client, **body: Any) -> tuple[str, list[str]]:
     with http.stream("POST", "/v1/run", json=wanted) as answer:
         if answer.status_code != 200:
             return "", [answer.read().decode()]
-        for line in answer.iter_lines():
-            if line.startswith("data: {"):
+        for line in lines(answer):
+            if line.startswith(b"data: {"):
                 for fork in json.loads(line[6:]).get("forks", ()):
                     text += fork["text"]
                     errors += [fork["error"]] if fork["error"] else []
@@ -83,8 +91,8 @@ class Running:
     def _run(self, url: str) -> None:
         body = {"controller": "none", "controller_arg": "long", "max_tokens": 4000, "ignore_eos": True}
         with httpx.Client(timeout=PATIENCE_S) as http, http.stream("POST", f"{url}/v1/run", json=body) as answer:
-            for line in answer.iter_lines():
-                if line.startswith("data: {"):
+            for line in lines(answer):
+                if line.startswith(b"data: {"):
                     for fork in json.loads(line[6:]).get("forks", ()):
                         self.errors += [fork["error"]] if fork["error"] else []
                         if fork["text"]:
