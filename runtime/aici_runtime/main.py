@@ -23,6 +23,7 @@ from aici_runtime.flags import Settings
 from aici_runtime.guests import wasmtime_engine
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import MaskRegion
+from aici_runtime.memory.slot_memory import unmap
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, WorkerSlotTable
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
@@ -108,9 +109,10 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     trace = _trace(settings, loaded, bin_region)
-    table = WorkerSlotTable(settings.instances)
-    transfer = GuestTransfer(settings.limits.memory_bytes)
     pool_size = 0 if settings.placement == "process" else settings.pool_size or os.cpu_count() or 1
+    row_bytes = max(masks.v1_rows.row_bytes, masks.v2_rows.row_bytes)
+    table = WorkerSlotTable(settings.instances, mask_bytes=row_bytes, is_shared=pool_size > 0)
+    transfer = GuestTransfer(settings.limits.memory_bytes) if pool_size else None
     table.protocol = settings.assumed_proto
     sockets = SpawnerSockets()
     supervisor = WorkerSupervisor(table, unbound_s=settings.unbound_s)
@@ -151,6 +153,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         def run() -> None:
             for mailbox in (requests, responses, side_requests, side_responses):
                 mailbox.close()
+            unmap(bin_region)
             spawner.main(config, sockets)
 
         services.start(spawner.PROCESS_NAME, begin(run), replace=start_spawner)
@@ -173,11 +176,13 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
             trace=trace,
         )
-        services.start(
-            side_process.PROCESS_NAME,
-            begin(lambda: side_process.main(config)),
-            lambda: start_side(*supervisor.side_process_died()),
-        )
+        with supervisor.starting_side_process() as trust:
+            pid = services.start(
+                side_process.PROCESS_NAME,
+                begin(lambda: side_process.main(config)),
+                lambda: start_side(*supervisor.side_process_died()),
+            )
+            trust(pid)
 
     supervisor.watch(engine_pidfd, _leave)
     _on_signals(supervisor, {signal.SIGTERM: _leave, signal.SIGCHLD: services.reap})

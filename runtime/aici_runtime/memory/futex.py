@@ -21,6 +21,14 @@ _EVERYONE = 2**31 - 1
 
 _TIMESPEC = Struct("<2q")
 
+# use_errno makes ctypes keep errno per thread; CDLL releases the GIL during the call.
+_WAITING = ctypes.CDLL(None, use_errno=True)["syscall"]
+# A wake never sleeps, so the call keeps the GIL.
+_WAKING = ctypes.PyDLL(None)["syscall"]
+_FENCE = ctypes.CDLL(None).getpagesize
+"""A full barrier: stores before the call are visible before any load after the call. A foreign call releases and takes
+the GIL: an unlock and a lock, with a full barrier; getpagesize is no system call."""
+
 
 class Futex:
     """The words of a mapping, addressed by byte offset (a multiple of 4). The mapping outlives the object."""
@@ -35,14 +43,7 @@ class Futex:
         # here.
         self._number = ctypes.c_long(number)
         self._addresses: dict[int, ctypes.c_void_p] = {}
-        # use_errno makes ctypes keep errno per thread; CDLL releases the GIL during the call.
-        self._wait = ctypes.CDLL(None, use_errno=True)["syscall"]
-        # A wake never sleeps, so the call keeps the GIL.
-        self._wake = ctypes.PyDLL(None)["syscall"]
-        # A foreign call releases and takes the GIL: an unlock and a lock, with a full barrier. getpagesize is no system
-        # call.
-        self.fence = ctypes.CDLL(None).getpagesize
-        """A full barrier: stores before the call are visible before any load after the call."""
+        self._wait, self._wake, self.fence = _WAITING, _WAKING, _FENCE
         self._barrier = None if platform.machine() == "x86_64" else self.fence
 
     def load(self, offset: int) -> int:

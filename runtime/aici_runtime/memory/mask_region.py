@@ -44,6 +44,7 @@ class MaskBits:
     """Makes masks of bits for a vocabulary."""
 
     def __init__(self, vocab_size: int) -> None:
+        self.vocab_size = vocab_size
         self._size = mask_bytes(vocab_size)
         self._full, self._rest = divmod(vocab_size, 8)
         self.everything = ((1 << vocab_size) - 1).to_bytes(self._size, "little")
@@ -96,7 +97,7 @@ class MaskRows:
         """Return a mask of bits in the format of the rows."""
         return bits if self._encode is None else self._encode(bits)
 
-    def put(self, row: int, encoded: bytes | bytearray) -> None:
+    def put(self, row: int, encoded: bytes | bytearray | memoryview) -> None:
         """Write a mask in the format of the rows."""
         start = self.first_byte + row * self.row_bytes
         self._memory[start : start + self.row_bytes] = encoded

@@ -1,8 +1,9 @@
 """Worker slots: the shared-memory records through which the stepper and the workers talk.
 
-The control region holds `NUM_WORKER_SLOTS` records, then two fields of the whole runtime. The runtime maps the region
-before any fork, so workers need no name for the region. `_SLOT` and `_REGION` below declare the layout; every offset in
-this file comes from these two declarations.
+The register holds the state and the owner of all slots; workers do not map the register. The memory of a slot is a file
+of its own (`slot_memory.py`), new for every worker, which maps no other. Only with pools, whose processes serve many
+slots, one region holds the memory of all slots. `_SLOT` and `_REGISTER` below declare the layouts; every offset in this
+file comes from these two declarations.
 
 A worker slot holds at most one outstanding request. The stepper writes a request and the words of its own side; the
 worker writes the response. A word marked *futex* is waited for and woken.
@@ -12,6 +13,7 @@ needs a lock. Only the stepper's process frees a slot, after the worker is confi
 never be taken for a response of the next worker in the slot.
 """
 
+import os
 import signal
 import time
 import zlib
@@ -20,6 +22,7 @@ from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
 from aici_base.errors import QuotaError
 from aici_runtime.memory.futex import Futex
 from aici_runtime.memory.layout import WORD_BYTES, Layout
+from aici_runtime.memory.slot_memory import SlotMemory, unmap
 from aici_runtime.quota import Quota
 from aici_runtime.wire import Proto
 
@@ -41,7 +44,6 @@ _REQUEST = _SLOT.word("request")  # futex: 0 = no request, else the length of th
 _RESPONSE = _SLOT.word("response")  # futex: 0 = none yet, _DEAD = the worker is gone, else the length of the bytes
 _CANCELLED = _SLOT.word("cancelled")  # number of the request that the stepper wants interrupted
 _NUMBER = _SLOT.word("number")  # number of the latest request
-_STATE = _SLOT.word("state")  # _FREE or _USED
 _DETACHED = _SLOT.word("detached")  # number of the request whose mask must no longer be written
 _WRITING = _SLOT.word("writing")  # number of the request whose mask is being written, or is written
 _MASK_IN_PRE = _SLOT.word("mask in pre")  # 1 = the guest computes its mask in the pre phase
@@ -49,27 +51,32 @@ _BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings that announce r
 _ANSWERED = _SLOT.word("answered")  # futex, of a pool: counts the rounds of responses
 _LEAVE = _SLOT.word("leave")  # _LEAVING = the guest is to leave its pool, _LEFT = the guest has left
 _MID_STARTED = _SLOT.word("mid started")  # start of the mid phase, in milliseconds of the clock; 0 = not started
+_KEY = _SLOT.area("key", 8)  # random: proves that a new worker has got the memory of its slot
 _SLOT.align(64)
 _REQUEST_BYTES = _SLOT.area("request bytes", 128 * 1024 - 64)
 _RESPONSE_BYTES = _SLOT.area("response bytes", POST_PRE_MAX + RESPONSE_MAX)
 
-# The layout of the region.
-_REGION = Layout()
-_SLOTS = _REGION.area("slots", NUM_WORKER_SLOTS * _SLOT.size_bytes)
-_PROTOCOL = _REGION.word("protocol")  # 1 = the engine speaks protocol v2
-_REGION.align(64)
-_OWNERS = _REGION.area("owners", NUM_WORKER_SLOTS * WORD_BYTES)  # for each slot: the owner's id; 0 = nobody
-_REGION.align(PAGESIZE)
+_SLOT.align(64)
+_MASK = _SLOT.size_bytes  # a mask in the format of the rows, of a size that depends on the vocabulary
+
+# The layout of the register.
+_REGISTER = Layout()
+_NAME = _REGISTER.area("name", 16)
+_PROTOCOL = _REGISTER.word("protocol")  # 1 = the engine speaks protocol v2
+_REGISTER.align(64)
+_STATES = _REGISTER.area("states", NUM_WORKER_SLOTS * WORD_BYTES)  # for each slot: _FREE or _USED
+_OWNERS = _REGISTER.area("owners", NUM_WORKER_SLOTS * WORD_BYTES)  # for each slot: the owner's id; 0 = nobody
+_REGISTER.align(PAGESIZE)
+
+REGISTER_NAME = b"aicirt register\n"
+"""The first bytes of the register, for tests of leaks."""
+
+REGISTER_BYTES = _REGISTER.size_bytes
 
 REQUEST_MAX = _RESPONSE_BYTES - _REQUEST_BYTES
 """Bytes of a request."""
 
-SLOT_BYTES = _SLOT.size_bytes
-"""Size of a slot. The mapping is sparse: memory is taken page by page as messages need it."""
-
-_WORDS_BUT_STATE = tuple(
-    field.offset for field in _SLOT.fields if field.size_bytes == WORD_BYTES and field.name != "state"
-)
+_SLOT_WORDS = tuple(field.offset for field in _SLOT.fields if field.size_bytes == WORD_BYTES)
 _FREE, _USED = 0, 1
 _LEAVING, _LEFT = 1, 2
 _DEAD = 0xFFFFFFFF
@@ -86,34 +93,64 @@ def owner_id(user: str) -> int:
     return zlib.crc32(user.encode()) | 1
 
 
-def num_used_slots(behind: bytes) -> int:
-    """Return the number of slots with an owner, given the bytes behind the last slot. For tests of leaks."""
-    start = _OWNERS - _PROTOCOL
-    return NUM_WORKER_SLOTS - memoryview(behind)[start : start + NUM_WORKER_SLOTS * WORD_BYTES].cast(
-        "I"
-    ).tolist().count(0)
+def num_used_slots(register: bytes) -> int:
+    """Return the number of slots with an owner, given the bytes of the register. For tests of leaks."""
+    owners = memoryview(register)[_OWNERS : _OWNERS + NUM_WORKER_SLOTS * WORD_BYTES].cast("I").tolist()
+    return NUM_WORKER_SLOTS - owners.count(0)
 
 
 class WorkerSlotTable:
-    """Owns the control region, which forks inherit. `guest_half` and `fork_half` are the indices of the two halves."""
+    """Owns the register, which forks inherit, and the memories of slots that this process has mapped. `guest_half` and
+    `fork_half` are the indices of the two halves.
 
-    def __init__(self, quota: Quota = NO_QUOTA) -> None:
+    `mask_bytes`: the largest row of the mask region. `is_shared`: all processes share the memory of all slots, for
+    pools.
+    """
+
+    def __init__(self, quota: Quota = NO_QUOTA, *, mask_bytes: int = 0, is_shared: bool = False) -> None:
         self._quota = quota
-        self.memory = mmap(-1, _REGION.size_bytes, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE)
+        self.memory = mmap(-1, _REGISTER.size_bytes, flags=MAP_SHARED | MAP_ANONYMOUS)
+        self.memory[_NAME : _NAME + len(REGISTER_NAME)] = REGISTER_NAME
         self.words = Futex(self.memory)
+        self._slot_bytes = _MASK + mask_bytes + -(_MASK + mask_bytes) % PAGESIZE
+        self._memories: dict[int, SlotMemory] = {}
+        self.is_shared = is_shared
+        if is_shared:
+            self._region = mmap(
+                -1, NUM_WORKER_SLOTS * self._slot_bytes, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE
+            )
+            self._region_words, self._region_view = Futex(self._region), memoryview(self._region)
+        self._has_register = True
+        self._known_protocol: Proto = "v1"
         self.guest_half = range(NUM_WORKER_SLOTS // 2)
         self.fork_half = range(NUM_WORKER_SLOTS // 2, NUM_WORKER_SLOTS)
         self._owners = memoryview(self.memory)[_OWNERS : _OWNERS + NUM_WORKER_SLOTS * WORD_BYTES].cast("I")
 
     @property
     def protocol(self) -> Proto:
-        """The protocol that the engine speaks."""
+        """The protocol that the engine speaks. A worker knows the protocol from its order (`learn_protocol`)."""
+        if not self._has_register:
+            return self._known_protocol
         return "v2" if self.words.load(_PROTOCOL) == 1 else "v1"
 
     @protocol.setter
     def protocol(self, protocol: Proto) -> None:
         """Set by the stepper's process alone."""
         self.words.store(_PROTOCOL, int(protocol == "v2"))
+
+    def learn_protocol(self, protocol: Proto) -> None:
+        """Remember the protocol in a worker, which does not map the register."""
+        self._known_protocol = protocol
+
+    def leave(self) -> None:
+        """Unmap the register and all memories, in the process that forks workers."""
+        if self.is_shared:
+            return
+        self._has_register = False
+        unmap(self.memory)
+        for memory in self._memories.values():
+            memory.unmap()
+        self._memories.clear()
 
     def take(self, half: range, owner: int) -> "WorkerSlot":
         """Return a free slot of `half` for a user (`owner_id`). Raises QuotaError when the user or the runtime is full.
@@ -124,8 +161,11 @@ class WorkerSlotTable:
         owners = self._owners.tolist()
         self._quota.check(1 + NUM_WORKER_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
         for index in half:
-            slot = self.at(index)
-            if slot.claim():
+            if self.words.load(_STATES + WORD_BYTES * index) == _FREE:
+                if not self.is_shared:
+                    self._memories[index] = SlotMemory.create(self._slot_bytes)
+                slot = self.at(index)
+                slot.claim()
                 self._owners[index] = owner
                 return slot
         kind = "forks" if half is self.fork_half else "guests"
@@ -138,38 +178,97 @@ class WorkerSlotTable:
     def free(self, slot: "WorkerSlot") -> None:
         """Free a slot that nobody can touch any more. For the stepper's process alone."""
         self._owners[slot.index] = 0
+        self.forget(slot)
         slot.free()
+
+    def forget(self, slot: "WorkerSlot") -> None:
+        """Forget the memory of a slot that this process does not use any more. The last view unmaps the memory."""
+        memory = self._memories.pop(slot.index, None)
+        if memory is not None:
+            memory.close_descriptor()
+
+    def descriptor(self, slot: "WorkerSlot") -> int:
+        """Return the descriptor of the memory of a slot that this process has taken; -1 without one."""
+        return self._memories[slot.index].descriptor if slot.index in self._memories else -1
+
+    def close_descriptor(self, slot: "WorkerSlot") -> None:
+        """Close the descriptor of a slot's memory, once the worker has got it."""
+        if slot.index in self._memories:
+            self._memories[slot.index].close_descriptor()
+
+    def attach(self, index: int, descriptor: int) -> "WorkerSlot":
+        """Map the memory of a slot that another process has taken, and close the descriptor. Raises OSError."""
+        try:
+            self._memories[index] = SlotMemory(self._slot_bytes, descriptor)
+        finally:
+            os.close(descriptor)
+        return self.at(index)
+
+    def unmap(self, slot: "WorkerSlot") -> None:
+        """Unmap the memory of a slot in a fork of its worker."""
+        memory = self._memories.pop(slot.index, None)
+        if memory is not None:
+            memory.unmap()
+
+    def memory_of(self, index: int) -> "SlotMemory":
+        """Return the memory of a slot. A slot whose memory was lost on the way gets a memory without a worker."""
+        memory = self._memories.get(index)
+        if memory is None:
+            memory = self._memories[index] = SlotMemory(self._slot_bytes)
+        return memory
 
     def at(self, index: int) -> "WorkerSlot":
         """Return a view of the slot `index`."""
-        return WorkerSlot(self, index)
+        if self.is_shared:
+            return WorkerSlot(
+                self, index, self._region, self._region_words, self._region_view, index * self._slot_bytes
+            )
+        memory = self.memory_of(index)
+        return WorkerSlot(self, index, memory.memory, memory.words, memory.view, 0)
 
 
 class WorkerSlot:
     """A view of one worker slot, for the stepper and for the worker."""
 
-    def __init__(self, table: WorkerSlotTable, index: int) -> None:
+    def __init__(
+        self, table: WorkerSlotTable, index: int, memory: mmap, words: Futex, view: memoryview, base: int
+    ) -> None:
         self.index = index
-        self._words = table.words
-        self._memory = table.memory
-        self._base = _SLOTS + index * SLOT_BYTES
+        self._table = table
+        self._memory = memory
+        self._words = words
+        self._view = view
+        self._base = base
 
-    def claim(self) -> bool:
-        """Take the slot and clear its words. Return False when the slot is taken."""
-        if not self.is_free():
-            return False
-        for offset in _WORDS_BUT_STATE:
-            self._words.store(self._base + offset, 0)
-        self._words.store(self._base + _STATE, _USED)
-        return True
+    def claim(self) -> None:
+        """Take a free slot: clear its words and give it a key."""
+        if self._table.is_shared:  # else the memory is new
+            for offset in _SLOT_WORDS:
+                self._words.store(self._base + offset, 0)
+        self._memory[self._base + _KEY : self._base + _KEY + 8] = os.urandom(8)
+        self._table.words.store(_STATES + WORD_BYTES * self.index, _USED)
 
     def free(self) -> None:
         """Mark the slot as free."""
-        self._words.store(self._base + _STATE, _FREE)
+        self._table.words.store(_STATES + WORD_BYTES * self.index, _FREE)
 
     def is_free(self) -> bool:
         """Return whether the slot can be claimed."""
-        return self._words.load(self._base + _STATE) == _FREE
+        return self._table.words.load(_STATES + WORD_BYTES * self.index) == _FREE
+
+    def key(self) -> str:
+        """Return the random key of this life of the slot."""
+        return self._memory[self._base + _KEY : self._base + _KEY + 8].hex()
+
+    def put_mask(self, mask: bytes | bytearray) -> None:
+        """Write a mask in the format of the rows, for the stepper to copy."""
+        start = self._base + _MASK
+        self._memory[start : start + len(mask)] = mask
+
+    def mask(self, num_bytes: int) -> memoryview:
+        """Return the mask of the latest response, in place."""
+        start = self._base + _MASK
+        return self._view[start : start + num_bytes]
 
     # The stepper's end.
 

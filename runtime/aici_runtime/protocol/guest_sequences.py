@@ -28,6 +28,7 @@ _LATE_KILL_GRACE_S = 1.0
 
 _CPU_EVERY_S = 1.0
 
+_USUAL_FORK_S = 0.05
 _FORK_S = 2.0
 """A fork takes 3 ms. The limit is generous because a timeout kills the parent, and a machine can be very busy."""
 
@@ -289,6 +290,10 @@ class GuestSequences:
             self._wait_for(worker.pool)
             return self._pools.clone(worker, worker.pool, seq_id)
         slot = self._table.take(self._table.fork_half, self._table.owner(worker.slot))
+        if not self._supervisor.hand_over(worker, slot):
+            self._table.free(slot)
+            self.fail(parent, "Worker: died")
+            raise _ForkError("died")
         self._send(parent, worker_requests.fork(seq_id, slot.index))
         deadline = time.monotonic() + _FORK_S
         answer = worker.slot.wait_response(deadline)
@@ -299,8 +304,10 @@ class GuestSequences:
         if not answer.isdigit():
             self._table.free(slot)
             raise _ForkError(answer.decode())
-        fork = self._supervisor.adopt_fork(slot, int(answer))
-        if slot.wait_response(deadline) != b"ok":
+        started = slot.wait_response(min(deadline, time.monotonic() + _USUAL_FORK_S)) == b"ok"
+        # Usually the fork has announced itself by now. The parent's word is only needed to hear of the fork's death.
+        fork = self._supervisor.adopt_fork(slot, int(answer), worker)
+        if not started and slot.wait_response(deadline) != b"ok":
             self._supervisor.release(fork)
             raise _ForkError("the fork did not start")
         return fork

@@ -24,6 +24,7 @@ from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences, Lateness, failed
+from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults
 from aici_runtime.wire import MidOp, Patience, PostOp
 from aici_runtime.workers import worker_replies, worker_requests
 from aici_runtime.workers.guest_server import split_post_pre, split_turn
@@ -44,6 +45,7 @@ class V1Ops:
     def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
+        self._results = WorkerResults(masks.bits.vocab_size)
         self._step_s = limits.step_limit_s("v1")
         self._patience_s = limits.late_rounds("v1") * self._step_s
         grace = 0.0 if self._patience_s else _GRACE_S
@@ -119,7 +121,7 @@ class V1Ops:
         pre, post, mid = [], [], []
         asked_ids = set(asked)
         for seq_id in asked:
-            after, before = self._post_pre_results(self._sequences[seq_id], got.pop(seq_id, None))
+            after, before = self._read_post_pre(self._sequences[seq_id], got.pop(seq_id, None))
             if before:
                 pre.append(b'"%d":%b' % (seq_id, before))
             if after and seq_id in post_ops:
@@ -130,7 +132,7 @@ class V1Ops:
                 self._masks.v1_rows.clear(row)
             elif op.id in asked_ids and self._sequences[op.id].held_reply is None:
                 continue  # the pre result has the reason
-            result = failed(f"Worker: {reason}") if reason else self._mid_result(op.id, row, got.get(op.id))
+            result = failed(f"Worker: {reason}") if reason else self._read_mid(op.id, row, got.get(op.id))
             mid.append(b'"%d":%b' % (op.id, result))
         return b",".join(post), b",".join(pre), b",".join(mid)
 
@@ -210,6 +212,21 @@ class V1Ops:
         if op is not None and (op.tokens or op.backtrack > 1):
             self._sequences.fail(sequence, "Worker: a post op for a sequence that is still computing")
 
+    def _read_post_pre(self, sequence: GuestSequence, message: bytes | None) -> tuple[bytes, bytes]:
+        try:
+            post, pre = self._post_pre_results(sequence, message)
+        except UNREADABLE:
+            self._sequences.fail(sequence, NO_ANSWER)
+            return (failed(NO_ANSWER),) * 2
+        return post and self._results.post(post), pre and self._results.pre(pre)
+
+    def _read_mid(self, seq_id: SeqId, row: int, message: bytes | None) -> bytes:
+        try:
+            return self._results.mid(self._mid_result(seq_id, row, message))
+        except UNREADABLE:
+            self._sequences.fail(self._sequences[seq_id], NO_ANSWER)
+            return failed(NO_ANSWER)
+
     def _post_pre_results(self, sequence: GuestSequence, message: bytes | None) -> tuple[bytes, bytes]:
         late = sequence.late
         if sequence.failure:
@@ -229,9 +246,10 @@ class V1Ops:
         return (post, pre) if late is None else (_result(_NO_STOP), _joined(post, pre))
 
     def _mid_result(self, seq_id: SeqId, row: int, answer: bytes | None) -> bytes:
-        if answer is not None and (result := worker_replies.written_result(answer)):
-            return result
         sequence = self._sequences[seq_id]
+        if answer is not None and (result := worker_replies.written_result(answer)):
+            self._copy_mask(sequence, row)
+            return result
         if answer is not None:
             decoded: worker_replies.WorkerReply | None = worker_replies.decode(answer)
         else:
@@ -244,9 +262,16 @@ class V1Ops:
             return _result(_NOTHING)
         if decoded.unwritten:
             self._masks.v1_rows.write(row, decoded.unwritten[0])
-        elif not decoded.num_masks:
+        elif decoded.num_masks:
+            self._copy_mask(sequence, row)
+        else:
             self._masks.v1_rows.clear(row)
         return decoded.result
+
+    def _copy_mask(self, sequence: GuestSequence, row: int) -> None:
+        rows = self._masks.v1_rows
+        if sequence.worker is not None:
+            rows.put(row, sequence.worker.slot.mask(rows.row_bytes))
 
 
 def _result(result: object) -> bytes:

@@ -18,6 +18,7 @@ from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import parse_steps
 from aici_runtime.protocol.guest_sequences import GuestSequences, Lateness, failed
+from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults
 from aici_runtime.wire import StepOp
 from aici_runtime.workers import worker_replies, worker_requests
 
@@ -37,6 +38,7 @@ class V2Ops:
     def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
         self._masks = masks
+        self._worker_results = WorkerResults(masks.bits.vocab_size)
         self._limit_s = limits.step_limit_s("v2")
         self._max_rounds = limits.late_rounds("v2")
         self._leaving: list[tuple[WorkerHandle, int]] = []
@@ -59,8 +61,12 @@ class V2Ops:
             if reason:
                 result = failed(f"Worker: {reason}")
             else:
-                result, last = self._result(op.id, got.get(op.id), rows[op.id], spare, started)
-                used = max(used, last + 1)
+                try:
+                    result, last = self._result(op.id, got.get(op.id), rows[op.id], spare, started)
+                except UNREADABLE:
+                    self._sequences.fail(self._sequences[op.id], NO_ANSWER)
+                    result, last = failed(NO_ANSWER), -1
+                used, result = max(used, last + 1), self._worker_results.step(result)
             results.append(b'"%d":%b' % (op.id, result))
         for sequence in self._sequences.free(command.freed):
             if sequence.late is not None and sequence.worker is not None:
@@ -151,6 +157,9 @@ class V2Ops:
         if message is None:
             return failed(sequence.failure), -1
         answer = worker_replies.decode(message)
+        rows = self._masks.v2_rows
+        if answer.num_masks > len(answer.unwritten) and sequence.worker is not None:
+            rows.put(row, sequence.worker.slot.mask(rows.row_bytes))
         if not answer.unwritten:
             return answer.result, row if answer.num_masks else -1
         return self._with_more_masks(answer, row, spare)

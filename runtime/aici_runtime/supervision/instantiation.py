@@ -62,6 +62,8 @@ class Instantiator:
         with self._slot_lock:
             slot = self._table.take(self._table.guest_half, owner_id(request.auth.user))
         try:
+            if not self._table.is_shared:
+                self._reports.taken(slot.index, self._table.descriptor(slot))
             answer = self._bring_up(slot, order)
             # In protocol v2 a failed guest exists all the same and reports the failure at every step.
             if answer["error"] and not (order.request["protocol"] == "v2" and "reply" in answer):
@@ -69,6 +71,8 @@ class Instantiator:
         except BaseException:
             self._reports.failed(slot)
             raise
+        finally:
+            self._table.forget(slot)
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
@@ -143,7 +147,7 @@ class Instantiator:
 
     def _spawn_worker(self, slot: WorkerSlot) -> socket.socket:
         """Return a socket to a live worker, fresh from the spawner."""
-        ours = _spawn(self._spawner, slot.index, self._generation)
+        ours = _spawn(self._spawner, slot.index, self._generation, self._table.descriptor(slot))
         refusal = socket_frames.receive(ours)
         if refusal == b"":
             return ours
@@ -158,7 +162,7 @@ class Instantiator:
         A template slower than the init limit is ended: a guest started afresh may take no longer.
         """
         try:
-            ours = _spawn(template, slot.index, self._generation)
+            ours = _spawn(template, slot.index, self._generation, self._table.descriptor(slot))
         except OSError:
             return None
         alive: bytes | None = None
@@ -252,15 +256,15 @@ class _StartOrder:
 
 
 class _Spawns(Protocol):
-    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None: ...
+    def spawn(self, slot: int, generation: int, setup: socket.socket, memory: int = -1) -> None: ...
 
 
-def _spawn(source: _Spawns, slot: int, generation: int) -> socket.socket:
+def _spawn(source: _Spawns, slot: int, generation: int, memory: int = -1) -> socket.socket:
     """Ask for a process. Return the socket on which the process reports."""
     ours, theirs = socket.socketpair()
     with theirs:
         try:
-            source.spawn(slot, generation, theirs)
+            source.spawn(slot, generation, theirs, memory)
         except BaseException:
             ours.close()
             raise

@@ -30,12 +30,14 @@ class ServiceProcesses:
         self._replace: dict[int, tuple[str, Callable[[], None]]] = {}
         self._deaths: deque[float] = deque(maxlen=_MAX_DEATHS)
 
-    def start(self, name: str, body: Callable[[], None], replace: Callable[[], None]) -> None:
-        """Fork a service process. `replace` is called when the process is killed.
+    def start(self, name: str, body: Callable[[], None], replace: Callable[[], None]) -> int:
+        """Fork a service process and return its pid. `replace` is called when the process is killed.
 
         A process that ends by itself has reported the reason and would end again, so the runtime ends too.
         """
-        self._replace[fork_child(body)] = name, replace
+        pid = fork_child(body)
+        self._replace[pid] = name, replace
+        return pid
 
     def reap(self) -> None:
         """Reap dead children, after SIGCHLD. Workers are among the children once the spawner that forked them

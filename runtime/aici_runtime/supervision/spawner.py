@@ -33,6 +33,7 @@ from aici_runtime.workers import sandbox, worker
 from aici_runtime.workers.guest_setup import WorkerContext
 from aici_runtime.workers.guest_transfer import GuestTransfer
 from aici_runtime.workers.sandbox import Sandbox
+from aici_runtime.workers.startup import with_memory
 from aici_runtime.workers.worker_reports import WorkerReports
 
 PROCESS_NAME = "aicirt-spawner"
@@ -44,7 +45,7 @@ class SpawnerConfig:
     """`memory_bytes`: linear memory of all guests of a process. `uses_pools`: `--placement pool`."""
 
     table: WorkerSlotTable
-    transfer: GuestTransfer
+    transfer: GuestTransfer | None
     reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary
@@ -76,13 +77,13 @@ class SpawnerSockets:
         """Wait until the first spawner can fork. If the spawner cannot start, the runtime ends."""
         self.ready.recv(1, socket.MSG_PEEK)
 
-    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
-        """Ask for a worker for `slot` (NO_SLOT: for a template).
+    def spawn(self, slot: int, generation: int, setup: socket.socket, memory: int = -1) -> None:
+        """Ask for a worker for `slot` (NO_SLOT: for a template). `memory`: a descriptor of the slot's memory, if any.
 
         On `setup`, the worker sends an empty frame as a sign of life and reads the order. A frame with text gives the
         reason of a failure. An end of the stream means that the spawner or the worker was killed.
         """
-        socket.send_fds(self.asking, [orjson.dumps([slot, generation])], [setup.fileno()])
+        socket.send_fds(self.asking, [orjson.dumps([slot, generation])], with_memory(setup, memory))
 
 
 def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
@@ -107,9 +108,13 @@ def main(config: SpawnerConfig, sockets: SpawnerSockets) -> NoReturn:
         ready = {fd for fd, _ in poller.poll()}
         if config.stepper_pidfd in ready:
             os._exit(0)
-        message, fds, _, _ = socket.recv_fds(sockets.requests, 64, 1)
-        with socket.socket(fileno=fds[0]) as setup:
-            _spawn(context, sockets, orjson.loads(message), setup)
+        message, fds, _, _ = socket.recv_fds(sockets.requests, 64, 2)
+        try:
+            with socket.socket(fileno=fds[0]) as setup:
+                _spawn(context, sockets, orjson.loads(message), setup, fds[1] if len(fds) > 1 else -1)
+        finally:
+            for descriptor in fds[1:]:
+                os.close(descriptor)
 
 
 def _prepare(config: SpawnerConfig) -> WorkerContext:
@@ -141,8 +146,11 @@ def _prepare(config: SpawnerConfig) -> WorkerContext:
 
 
 def _close_other_descriptors(config: SpawnerConfig, sockets: SpawnerSockets) -> None:
-    """Close the descriptors that belong to other parts of the runtime, such as the file of a trace. Their owners in
-    this process are never used again, and never freed."""
+    """Unmap the memory of slots. Close the descriptors of other parts of the runtime, such as the file of a trace.
+
+    The owners of the descriptors in this process are never used again, and never freed.
+    """
+    config.table.leave()
     sockets.asking.close()
     sockets.ready.close()
     ours = {
@@ -177,13 +185,15 @@ def _enter_sandbox(config: SpawnerConfig) -> Sandbox:
     return entered
 
 
-def _spawn(context: WorkerContext, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket) -> None:
+def _spawn(
+    context: WorkerContext, sockets: SpawnerSockets, request: tuple[int, int], setup: socket.socket, memory: int
+) -> None:
     slot, generation = request
 
     def serve_guest() -> None:
         sockets.close()
         with contextlib.suppress(BrokenPipeError):  # the side process was killed
-            worker.main(context, slot, generation, setup)
+            worker.main(context, slot, generation, setup, memory)
 
     try:
         process.fork_child(serve_guest)

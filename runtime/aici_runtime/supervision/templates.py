@@ -16,7 +16,7 @@ from hashlib import sha256
 from typing import NamedTuple
 
 from aici_runtime import process
-from aici_runtime.workers.startup import SPAWN_REQUEST
+from aici_runtime.workers.startup import SPAWN_REQUEST, with_memory
 
 _PATIENCE_S = 1.0
 """Longest wait for a template in the making by another request: a guest may loop for the whole init limit."""
@@ -55,10 +55,10 @@ class Template:
         self._lock = threading.Lock()
         self.memory_bytes = memory_bytes
 
-    def spawn(self, slot: int, generation: int, setup: socket.socket) -> None:
+    def spawn(self, slot: int, generation: int, setup: socket.socket, memory: int = -1) -> None:
         """Ask for a fork, as `SpawnerSockets.spawn` does. Raises OSError when the template is gone."""
         with self._lock:
-            socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], [setup.fileno()])
+            socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], with_memory(setup, memory))
 
     def end(self) -> None:
         """End the template. Idempotent.

@@ -1,6 +1,8 @@
 """A worker as the stepper's process knows it: the worker slot and the process."""
 
+import socket
 import time
+from array import array
 from dataclasses import dataclass, field
 
 from aici_runtime.memory.worker_slots import WorkerSlot
@@ -10,7 +12,7 @@ from aici_runtime.supervision import worker_priority
 @dataclass(slots=True, eq=False)
 class WorkerHandle:
     """`released`: the slot becomes free as soon as the process is gone. `pool`: the pool into which the guest has
-    moved.
+    moved. `control`: a socket to the worker, for the memory of forks; None before the worker announces itself.
 
     The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `is_lowered`:
     the process has a lower priority than usual.
@@ -18,6 +20,7 @@ class WorkerHandle:
 
     slot: WorkerSlot
     pidfd: int
+    control: socket.socket | None = None
     dead: bool = False
     released: bool = False
     is_pool: bool = False
@@ -55,6 +58,17 @@ class WorkerHandle:
         """Give back the usual priority, where that is possible."""
         if self.is_lowered and (pid := worker_priority.pid_of(self.pidfd)):
             self.is_lowered = not worker_priority.restore(pid)
+
+    def send_memory(self, descriptor: int) -> bool:
+        """Send a descriptor of the memory of a fork's slot. Return False if the worker cannot take it."""
+        if self.control is None:
+            return False
+        rights = (socket.SOL_SOCKET, socket.SCM_RIGHTS, array("i", [descriptor]))
+        try:
+            self.control.sendmsg([b"m"], [rights], socket.MSG_DONTWAIT | socket.MSG_NOSIGNAL)
+        except OSError:  # dead, or hostile: it reads nothing
+            return False
+        return True
 
     def send_request(self, request: bytes, *, detached: bool = False) -> None:
         """Send a request. For a guest in a pool, the caller has to ring the pool's bell afterwards."""

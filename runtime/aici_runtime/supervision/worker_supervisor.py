@@ -20,10 +20,12 @@ import os
 import select
 import signal
 import socket
+import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import orjson
 
@@ -53,7 +55,9 @@ class WorkerSupervisor:
     def __init__(self, table: WorkerSlotTable, *, unbound_s: float) -> None:
         self._table = table
         self._report_socket, reporting = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._report_socket.setblocking(False)  # Python 3.11 ignores the flags of recv_fds
+        self._report_socket.setblocking(False)
+        self._report_socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
+        self._trusted = {os.getpid()}
         self.reports = WorkerReports(reporting)
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
@@ -68,6 +72,16 @@ class WorkerSupervisor:
         self.watch(self._report_socket.fileno(), self._read_reports)
         self._alarm = os.eventfd(0)
         self.watch(self._alarm, lambda: os.eventfd_read(self._alarm))
+
+    @contextlib.contextmanager
+    def starting_side_process(self) -> Iterator[Callable[[int], None]]:
+        """Yield a function that takes the pid of the new side process, whose reports are trusted as our own."""
+
+        def trust(pid: int) -> None:
+            self._trusted = {os.getpid(), pid}
+
+        with self._lock:  # no report is read before the pid is known
+            yield trust
 
     def start(self) -> None:
         """Start the supervisor's thread."""
@@ -126,15 +140,20 @@ class WorkerSupervisor:
                     raise RequestError(f"invalid req_id {req_id}")
             return [self._unbound.pop(req_id)[0] for req_id in req_ids]
 
-    def adopt_fork(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
-        """Return the handle of a fork, which may have announced itself already. Without a descriptor left, the fork is
-        killed and the handle is dead."""
+    def adopt_fork(self, slot: WorkerSlot, pid: int, parent: WorkerHandle | None = None) -> WorkerHandle:
+        """Return the handle of a fork of `parent`, which may have announced itself already.
+
+        Without a descriptor left, the fork is killed and the handle is dead.
+        """
         self._read_reports_early()
         with self._lock:
             if slot.index in self._workers:
                 return self._workers[slot.index]
         try:
             pidfd = os.pidfd_open(pid)
+            if parent is not None and not _is_child(pid, parent.pidfd):  # dead by now, or the parent lies
+                _close([pidfd])
+                pidfd = -1
         except ProcessLookupError:
             pidfd = -1
         except OSError:
@@ -151,6 +170,17 @@ class WorkerSupervisor:
             if pool.dead:
                 self._release(pool)
         return pool
+
+    def hand_over(self, worker: WorkerHandle, slot: WorkerSlot) -> bool:
+        """Send the memory of a fork's slot to the parent. Return whether the parent can receive it."""
+        if self._table.is_shared:
+            return True
+        if worker.control is None:  # a fork announced itself before its first answer
+            self._read_reports_early()
+        with self._lock:
+            is_sent = worker.send_memory(self._table.descriptor(slot))
+        self._table.close_descriptor(slot)
+        return is_sent
 
     def abandon(self, slot: WorkerSlot) -> None:
         """Give up on a fork. The supervisor ends the fork if it still comes up, and frees the slot after a while if
@@ -211,8 +241,8 @@ class WorkerSupervisor:
                     self._discard(req_id)
             return self._generation, [rid for rid, _ in unanswered]
 
-    def _add(self, slot: WorkerSlot, pidfd: int) -> WorkerHandle:
-        worker = WorkerHandle(slot, pidfd, dead=pidfd < 0)
+    def _add(self, slot: WorkerSlot, pidfd: int, control: int = -1) -> WorkerHandle:
+        worker = WorkerHandle(slot, pidfd, _control(control), dead=pidfd < 0)
         self._workers[slot.index] = worker
         if worker.dead:
             slot.mark_dead()
@@ -265,15 +295,22 @@ class WorkerSupervisor:
         del self._handlers[worker.pidfd]
         os.close(worker.pidfd)
         worker.pidfd = -1
+        if worker.control is not None:
+            worker.control.close()
 
     def _read_reports(self) -> bool:
         """Read and handle all waiting reports. Return whether there were any."""
         num_reports = 0
         with self._lock, contextlib.suppress(BlockingIOError):
             while True:
-                message, fds, _, _ = socket.recv_fds(self._report_socket, _MAX_REPORT_BYTES, 1)
-                self._handle_report(orjson.loads(message), fds)
+                message, fds, sender = _receive(self._report_socket)
                 num_reports += 1
+                report = orjson.loads(message)
+                if "born" in report or "left" in report or sender in self._trusted:
+                    self._handle_report(report, fds, sender)
+                else:
+                    _log.warning("a report of process %d is ignored: workers only announce themselves", sender)
+                    _close(fds)
         return num_reports > 0
 
     def _read_reports_early(self) -> None:
@@ -281,10 +318,19 @@ class WorkerSupervisor:
         if self._read_reports():
             os.eventfd_write(self._alarm, 1)
 
-    def _handle_report(self, report: dict[str, object], fds: list[int]) -> None:
+    def _handle_report(self, report: dict[str, object], fds: list[int], sender: int) -> None:
         match report:
-            case {"born": int(index), "generation": int(generation), "pid": int(pid)}:
-                self._handle_birth(self._table.at(index), generation, pid, fds[0] if fds else -1)
+            case {"born": int(index), "generation": int(generation), "pid": int(pid), "key": str(key)}:
+                slot = self._table.at(index)
+                if len(fds) < 2:  # no descriptor was left
+                    _close(fds)
+                    fds = [-1, -1]
+                if pid != sender or key != slot.key() or not _is_of(fds[0], pid):
+                    generation = -1  # a stranger to this slot
+                self._handle_birth(slot, generation, sender, *fds)
+            case {"taken": int(index)}:
+                if fds:
+                    self._table.attach(index, fds[0])
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 self._starting.discard(index)
                 self._discard(req_id)
@@ -312,29 +358,84 @@ class WorkerSupervisor:
             case {"end": int(number)}:
                 del self._unanswered[number]
 
-    def _handle_birth(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int) -> None:
+    def _handle_birth(self, slot: WorkerSlot, generation: int, pid: int, pidfd: int, control: int) -> None:
         """Handle a birth. `pidfd` -1 means that no descriptor was left: the worker is recorded as dead."""
+        if generation < 0:
+            _close([pidfd, control])
+            _kill_unwatched(pid)
+            return
         if slot.index in self._table.fork_half and slot.index in self._workers:
-            if pidfd >= 0:
-                os.close(pidfd)  # the stepper knows the fork through the parent
+            _close([pidfd])  # the stepper knows the fork through the parent
+            self._workers[slot.index].control = _control(control)
             return
         if pidfd < 0:
             _kill_unwatched(pid)
         if slot.index in self._table.fork_half:
-            worker = self._add(slot, pidfd)
+            worker = self._add(slot, pidfd, control)
             if self._abandoned.pop(slot.index, None):
                 self._release(worker)
         elif generation == self._generation:
-            self._add(slot, pidfd)
+            self._add(slot, pidfd, control)
             self._starting.add(slot.index)
         elif pidfd >= 0:
             process.kill(pidfd)
-            os.close(pidfd)
+            _close([pidfd, control])
 
     def _discard(self, req_id: str) -> None:
         entry = self._unbound.pop(req_id, None)
         if entry is not None:
             self._release(entry[0])
+
+
+def _control(descriptor: int) -> socket.socket | None:
+    if descriptor < 0:
+        return None
+    # Naming all three saves three system calls.
+    return socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, 0, fileno=descriptor)
+
+
+def _receive(sock: socket.socket) -> tuple[bytes, list[int], int]:
+    """Return a report, its descriptors, and the pid of its sender as the kernel tells it."""
+    message, ancillary, _, _ = sock.recvmsg(_MAX_REPORT_BYTES, socket.CMSG_SPACE(2 * 4) + socket.CMSG_SPACE(3 * 4))
+    fds, sender = array("i"), -1
+    for level, kind, data in ancillary:
+        if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
+            fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+        elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
+            sender = int.from_bytes(data[:4], sys.byteorder)
+    return message, list(fds), sender
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+def _is_of(pidfd: int, pid: int) -> bool:
+    """Whether the descriptor is of this process, or of a dead process, or missing."""
+    return pidfd < 0 or _pid_of(pidfd) in (pid, -1)
+
+
+def _pid_of(pidfd: int) -> int:
+    """Return the pid of the process behind the descriptor; -1 for a dead process, 0 for another file."""
+    return int(_text(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split(b"\n")[0] or b"0")
+
+
+def _is_child(pid: int, parent_pidfd: int) -> bool:
+    try:
+        parent = int(_text(f"/proc/{pid}/stat").rpartition(b")")[2].split(maxsplit=2)[1])
+    except OSError:
+        return False
+    return parent_pidfd >= 0 and parent == _pid_of(parent_pidfd)
+
+
+def _text(path: str) -> bytes:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
 
 
 def _kill_unwatched(pid: int) -> None:

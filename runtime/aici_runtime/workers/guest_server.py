@@ -48,17 +48,17 @@ class GuestServer:
         op, seq_id, row, backtrack = worker_requests.HEAD.unpack_from(request)
         rest = request[worker_requests.HEAD.size :]
         if op == worker_requests.MID:
-            return self._mid(rest, row)
+            return self._mid(rest)
         self.state.seq_id = seq_id
         if op == worker_requests.STEP:
             result, masks = self.driver.step(rest, row)
-            return self._answer(result, masks, self._masks.v2_rows, row)
+            return self._answer(result, masks, self._masks.v2_rows)
         if op == worker_requests.TURN:
-            return self._turn(seq_id, row, rest, backtrack)
+            return self._turn(seq_id, rest, backtrack)
         post = self.driver.post(rest, backtrack) if op == worker_requests.POST else b""
         return self._finish(self._post_pre_reply(post, self.driver.pre()))
 
-    def _turn(self, seq_id: int, row: int, tokens: bytes, backtrack: int) -> bytes:
+    def _turn(self, seq_id: int, tokens: bytes, backtrack: int) -> bytes:
         driver, post = self.driver, b""
         goes_on = is_silent = True
         if tokens:
@@ -71,7 +71,7 @@ class GuestServer:
         if is_silent and driver.is_silent:
             post_pre = b""
         self.slot.start_mid()
-        return _LENGTH.pack(len(post_pre)) + post_pre + self._mid(b"[%d]" % seq_id, row)
+        return _LENGTH.pack(len(post_pre)) + post_pre + self._mid(b"[%d]" % seq_id)
 
     def _finish(self, response: bytes) -> bytes:
         with self.lock:
@@ -84,15 +84,15 @@ class GuestServer:
             post, pre = _fitting(post, half), _fitting(pre, half)
         return _LENGTH.pack(len(post)) + post + pre
 
-    def _mid(self, fork_group: bytes, row: int) -> bytes:
+    def _mid(self, fork_group: bytes) -> bytes:
         result, bits = self.driver.mid(fork_group)
-        return self._answer(result, () if bits is None else (bits,), self._masks.v1_rows, row)
+        return self._answer(result, () if bits is None else (bits,), self._masks.v1_rows)
 
-    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: MaskRows, row: int) -> bytes:
+    def _answer(self, result: bytes, masks: Sequence[bytes | bytearray], rows: MaskRows) -> bytes:
         unwritten = masks
         first = rows.encoded(masks[0]) if masks else b""
         if masks and self.slot.start_mask_write():  # from here to the response, a step may wait for this worker
-            rows.put(row, first)
+            self.slot.put_mask(first)
             unwritten = masks[1:]
         answer = self._finish(worker_replies.encode(result, len(masks), unwritten))
         if len(answer) <= RESPONSE_MAX:

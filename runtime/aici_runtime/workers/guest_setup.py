@@ -42,7 +42,8 @@ class WorkerContext:
     host_functions: HostFunctions
     capabilities: frozenset[str]
     table: WorkerSlotTable
-    transfer: GuestTransfer
+    transfer: GuestTransfer | None
+    """Only for pools."""
     reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary

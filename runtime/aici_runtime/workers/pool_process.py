@@ -82,12 +82,15 @@ class PoolProcess:
         return b"ok"
 
     def _adopt(self, slot: WorkerSlot) -> None:
-        document = self._context.transfer.document()
+        transfer = self._context.transfer
+        if transfer is None:
+            raise GuestError("there are no pools")
+        document = transfer.document()
         guest = make_guest(self._context, self._module(document["compiled"]))
         try:
-            self._context.transfer.take(document["guest"], guest)
+            transfer.take(document["guest"], guest)
         finally:
-            self._context.transfer.clear()
+            transfer.clear()
         state = GuestState(log_max_bytes=self._context.limits.log_bytes)
         state.restore(document["state"])
         state.memory = guest.memory

@@ -26,7 +26,20 @@ WORKER_NAME = "aicirt-seq"
 NO_SLOT = -1
 
 SPAWN_REQUEST = struct.Struct("<ii")
-"""The request for a fork of a template: slot and generation. The new guest's socket travels along."""
+"""The request for a fork of a template: slot and generation. The new guest's socket and memory travel along."""
+
+
+def with_memory(setup: socket.socket, memory: int) -> list[int]:
+    """Return the descriptors that travel with a request for a process. `memory`: -1 for none."""
+    return [setup.fileno()] if memory < 0 else [setup.fileno(), memory]
+
+
+def receive_memory(control: socket.socket) -> int:
+    """Return a descriptor of the memory of a fork's slot. Raises OSError if none has come."""
+    _, fds, _, _ = socket.recv_fds(control, 1, 1)
+    if not fds:
+        raise OSError("the memory of a fork has not come")
+    return fds[0]
 
 
 class WatchThread(Protocol):
@@ -47,10 +60,11 @@ class WorkerStartup:
         self._reports = reports
         self._watch = watch
         self._request: dict[str, Any] | None = None
+        self._control: socket.socket | None = None
         self.asked_ns = 0
 
-    def begin(self, slot: int, generation: int) -> dict[str, Any]:
-        """Announce the process and return its order.
+    def begin(self, slot: int, generation: int, memory: int) -> dict[str, Any]:
+        """Announce the process and return its order. `memory`: a descriptor of the slot's memory, -1 for none.
 
         Raises BrokenPipeError when the process that asked is gone. The slot then belongs to another and stays
         untouched.
@@ -59,18 +73,19 @@ class WorkerStartup:
             process.set_name(TEMPLATE_NAME)
             self._send_pidfd()
             return self._receive()
-        return self._begin(slot, generation)
+        return self._begin(slot, generation, memory)
 
     def watch(self) -> None:
         """Start the watchdog, once the process is sealed: a filter of system calls covers later threads alone."""
         self._watch.start(self._setup if self.is_template else None)
 
-    def _begin(self, slot: int, generation: int) -> dict[str, Any]:
+    def _begin(self, slot: int, generation: int, memory: int) -> dict[str, Any]:
         process.set_name(WORKER_NAME)
-        self._slot = self._table.at(slot)
-        self._reports.born(self._slot, generation)
+        self._slot = self._table.at(slot) if memory < 0 else self._table.attach(slot, memory)
+        self._control = self._reports.born(self._slot, generation)
         socket_frames.send(self._setup, b"")
         self._request = self._receive()
+        self._table.learn_protocol(self._request["protocol"])
         self.asked_ns = time.perf_counter_ns()
         return self._request
 
@@ -92,6 +107,13 @@ class WorkerStartup:
         if self._slot is None:
             raise AssertionError("a template has no slot")
         return self._slot
+
+    @property
+    def control(self) -> socket.socket:
+        """The socket on which the stepper hands over the memory of forks."""
+        if self._control is None:
+            raise AssertionError("a template has no forks with a slot")
+        return self._control
 
     def answer(self, answer: dict[str, object]) -> None:
         """Send the last message on `setup`."""
@@ -135,7 +157,7 @@ class WorkerStartup:
         """Wait in a fork for a request. The fork ends with the template, or has already taken a request."""
         process.die_with_parent(template)
         self._watch.start()
-        message, fds, _, _ = socket.recv_fds(self._setup, SPAWN_REQUEST.size, 1)
+        message, fds, _, _ = socket.recv_fds(self._setup, SPAWN_REQUEST.size, 2)
         if not message:
             os._exit(0)
         process.outlive_parent()
@@ -144,7 +166,8 @@ class WorkerStartup:
         self._setup.close()
         self._setup = socket.socket(fileno=fds[0])
         try:
-            self._begin(*SPAWN_REQUEST.unpack(message))
+            slot, generation = SPAWN_REQUEST.unpack(message)
+            self._begin(slot, generation, fds[1] if len(fds) > 1 else -1)
         except BrokenPipeError:
             os._exit(0)
 

@@ -6,24 +6,23 @@ from pathlib import Path
 from typing import NoReturn
 
 from aici_runtime.guests.driver import SetupError
-from aici_runtime.memory.worker_slots import WorkerSlot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import GuestServer
 from aici_runtime.workers.guest_setup import WorkerContext, bring_up, load, make_snapshot
 from aici_runtime.workers.pool_process import PoolProcess
 from aici_runtime.workers.request_variables import RequestVariables
-from aici_runtime.workers.startup import WorkerStartup
+from aici_runtime.workers.startup import WorkerStartup, receive_memory
 from aici_runtime.workers.watchdog import Watchdog
 
 
-def main(context: WorkerContext, slot: int, generation: int, setup: socket.socket) -> NoReturn:
+def main(context: WorkerContext, slot: int, generation: int, setup: socket.socket, memory: int = -1) -> NoReturn:
     """Bring the guest up as ordered on `setup`, report the outcome there, then serve the slot for ever.
 
     Raises BrokenPipeError when the process that asked is gone. The slot then belongs to another and stays untouched.
     """
     watchdog = Watchdog(context.stepper_pidfd)
     startup = WorkerStartup(setup, table=context.table, reports=context.reports, watch=watchdog)
-    order = startup.begin(slot, generation)
+    order = startup.begin(slot, generation, memory)
     if "snapshot_of" in order:
         startup.hand_over(make_snapshot(context, Path(order["snapshot_of"])))
     variables = context.host_functions.guest.storage = RequestVariables(context.stepper_pidfd)
@@ -39,7 +38,7 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     server = GuestServer(startup.slot, guest, driver, context.host_functions.guest, context.masks, watchdog.lock)
     watchdog.servers = {server.slot.index: server}
     startup.answer(result)
-    Worker(context, server, order["compiled"], variables, watchdog).serve()
+    Worker(context, server, order["compiled"], variables, watchdog, startup.control).serve()
 
 
 class Worker:
@@ -52,7 +51,9 @@ class Worker:
         compiled: str,
         variables: RequestVariables,
         watchdog: Watchdog,
+        control: socket.socket,
     ) -> None:
+        self._control = control
         self._context = context
         self._server = server
         self._compiled = compiled
@@ -79,11 +80,19 @@ class Worker:
         op, seq_id, slot, _ = worker_requests.HEAD.unpack_from(request)
         if op == worker_requests.MOVE:
             return self._move()
-        return (
-            self._fork(seq_id, self._context.table.at(slot)) if op == worker_requests.FORK else self._start_pool(slot)
-        )
+        return self._fork(seq_id, slot) if op == worker_requests.FORK else self._start_pool(slot)
 
-    def _fork(self, seq_id: int, slot: WorkerSlot) -> bytes:
+    def _fork(self, seq_id: int, number: int) -> bytes:
+        table = self._context.table
+        memory = -1 if table.is_shared else receive_memory(self._control)
+        try:
+            return self._fork_into(seq_id, number, memory)
+        finally:
+            if memory >= 0:
+                os.close(memory)
+
+    def _fork_into(self, seq_id: int, number: int, memory: int) -> bytes:
+        table = self._context.table
         try:
             variables = self._variables.client_for_fork(self._server.guest.close)
             pid = os.fork()
@@ -94,10 +103,14 @@ class Worker:
         if pid != 0:
             variables.close()
             return b"%d" % pid
-        self._context.reports.born(slot, 0)  # the parent may die before it can tell
+        parent = self._server.slot
+        slot = table.at(number) if memory < 0 else table.attach(number, os.dup(memory))
+        self._control.close()
+        self._control = self._context.reports.born(slot, 0)  # the parent may die before it can tell
         self._variables.become(variables)
         self._server.state.seq_id = seq_id
         self._server.use_slot(slot)
+        table.unmap(parent)
         self._watchdog.start()
         return b"ok"
 
@@ -119,7 +132,8 @@ class Worker:
 
     def _move(self) -> bytes:
         server, variables = self._server, self._variables.document()
-        if not server.guest.is_movable or variables is None or server.driver.has_failed:
+        transfer = self._context.transfer
+        if transfer is None or not server.guest.is_movable or variables is None or server.driver.has_failed:
             return b"not movable"
         document = {
             "compiled": self._compiled,
@@ -127,4 +141,4 @@ class Worker:
             "state": server.state.document(),
             "variables": variables,
         }
-        return b"moved" if self._context.transfer.put(document, server.guest) else b"too large to move"
+        return b"moved" if transfer.put(document, server.guest) else b"too large to move"

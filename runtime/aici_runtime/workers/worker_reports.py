@@ -19,13 +19,27 @@ class WorkerReports:
         """Return the descriptor of the socket."""
         return self._sock.fileno()
 
-    def born(self, slot: WorkerSlot, generation: int) -> None:
-        """Announce this worker. The first act of a worker: from here on the supervisor knows the process."""
+    def taken(self, index: int, descriptor: int) -> None:
+        """Hand over the memory of a slot that the side process has taken, before a worker is asked for."""
+        self._send({"taken": index}, [descriptor])
+
+    def born(self, slot: WorkerSlot, generation: int) -> socket.socket:
+        """Announce this worker. The first act of a worker: from here on the supervisor knows the process.
+
+        Return the worker's end of a socket, on which the stepper hands over the memory of forks.
+        """
         pidfd = os.pidfd_open(os.getpid())
+        ours, theirs = socket.socketpair()
         try:
-            self._send({"born": slot.index, "generation": generation, "pid": os.getpid()}, [pidfd])
+            born = {"born": slot.index, "generation": generation, "pid": os.getpid(), "key": slot.key()}
+            self._send(born, [pidfd, theirs.fileno()])
+        except BaseException:
+            ours.close()
+            raise
         finally:
             os.close(pidfd)
+            theirs.close()
+        return ours
 
     def ready(self, req_id: str, slot: WorkerSlot, *, has_failed: bool = False) -> None:
         """Report that the guest waits to be bound. `has_failed`: the engine knows of a failure and should not need the

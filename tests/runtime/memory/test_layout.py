@@ -3,6 +3,8 @@
 import doctest
 from itertools import pairwise
 
+import pytest
+
 from aici_runtime.memory import layout, worker_slots
 from aici_runtime.memory.layout import WORD_BYTES, Layout
 
@@ -23,18 +25,18 @@ def test_fields_do_not_overlap_and_words_are_aligned() -> None:
         assert before.offset + before.size_bytes <= after.offset
 
 
-def test_a_table_keeps_the_slots_and_owners_apart() -> None:
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_a_table_keeps_the_slots_and_owners_apart(is_shared: bool) -> None:
     """Fill a slot to the limits: the neighbours and the fields behind the slots stay unchanged."""
-    table = worker_slots.WorkerSlotTable()
+    table = worker_slots.WorkerSlotTable(is_shared=is_shared)
     slot, last = table.take(table.guest_half, 7), table.at(worker_slots.NUM_WORKER_SLOTS - 1)
     table.protocol = "v2"
-    assert last.claim()
+    last.claim()
     for each in (slot, last):
         each.send_request(b"x" * worker_slots.REQUEST_MAX)
         each.put_response(b"y" * (worker_slots.RESPONSE_MAX + worker_slots.POST_PRE_MAX))
         assert each.wait_request() == b"x" * worker_slots.REQUEST_MAX
     assert table.at(slot.index + 1).is_free()
     assert (table.protocol, table.owner(slot), table.owner(last)) == ("v2", 7, 0)
-    behind = bytes(table.memory[worker_slots.NUM_WORKER_SLOTS * worker_slots.SLOT_BYTES :])
-    assert worker_slots.num_used_slots(behind) == 1
+    assert worker_slots.num_used_slots(bytes(table.memory)) == 1
     assert len(table.memory) % WORD_BYTES == 0

@@ -1,4 +1,4 @@
-"""A mask row taken away by the stepper: the mask is either in the row already, or travels in the reply."""
+"""A mask taken away by the stepper: the mask is either in the slot already, or travels in the reply."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ class World:
     """A worker and its stepper in a single thread. `memory`: the mask region with a bit per token."""
 
     def __init__(self) -> None:
-        table = WorkerSlotTable()
+        table = WorkerSlotTable(mask_bytes=len(BITS))
         self.slot = table.take(table.guest_half, owner_id("somebody"))
         self.memory = mmap(-1, 1 << 16)
         masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
@@ -64,7 +64,7 @@ class World:
         return self.slot.detach(time.monotonic())
 
     def row(self) -> bytes:
-        return self.memory[ROW * len(BITS) : (ROW + 1) * len(BITS)]
+        return bytes(self.slot.mask(len(BITS)))
 
 
 def test_a_row_is_not_taken_from_a_mask_that_is_in_it() -> None:

@@ -207,7 +207,7 @@ def test_a_branch_that_no_descriptor_is_left_for(world: World, announces: bool) 
 def test_a_time_that_another_thread_has_heard_of() -> None:
     """The supervisor's thread, which has to expire the guest, must wake up even if the stepper has read all reports."""
     supervisor = WorkerSupervisor(WorkerSlotTable(), unbound_s=60.0)
-    slot = WorkerSlot(WorkerSlotTable(), 0)
+    slot = WorkerSlotTable().at(0)
     cpus = os.sched_getaffinity(0)
     sleeps_on: list[bool] = []
 

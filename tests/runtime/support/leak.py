@@ -27,7 +27,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.config import RuntimeConfig
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, SLOT_BYTES, num_used_slots
+from aici_runtime.memory.worker_slots import REGISTER_BYTES, REGISTER_NAME, num_used_slots
 from aici_runtime.wire import MidOp, PreOp
 from tests.runtime.support import tokenizer, wat
 
@@ -113,13 +113,15 @@ def _kib(pid: int, kind: str) -> int:
 
 
 def used_slots(pid: int) -> int:
-    """Count in the memory of the stepper: the slot table is the only shared mapping of the size."""
+    """Count in the memory of the stepper, in the register of slots."""
     for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
         begin, end = (int(part, 16) for part in line.split()[0].split("-"))
-        if 0 < end - begin - NUM_WORKER_SLOTS * SLOT_BYTES < SLOT_BYTES and "rw-s" in line:
+        if end - begin == REGISTER_BYTES and "rw-s" in line:
             with Path(f"/proc/{pid}/mem").open("rb") as memory:
-                memory.seek(begin + NUM_WORKER_SLOTS * SLOT_BYTES)
-                return num_used_slots(memory.read(end - begin - NUM_WORKER_SLOTS * SLOT_BYTES))
+                memory.seek(begin)
+                register = memory.read(REGISTER_BYTES)
+            if register.startswith(REGISTER_NAME):
+                return num_used_slots(register)
     raise AssertionError("the runtime has no table of slots")
 
 

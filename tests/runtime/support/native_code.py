@@ -5,6 +5,7 @@ An attempt returns its spoils, or raises OSError or another error: something has
 
 import ctypes
 import errno
+import gc
 import mmap
 import os
 import platform
@@ -14,6 +15,11 @@ import signal
 import socket
 from collections.abc import Callable
 from pathlib import Path
+
+import orjson
+
+from aici_runtime.workers import worker_replies
+from aici_runtime.workers.guest_server import GuestServer
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _COLUMN = ["x86_64", "aarch64"].index(platform.machine()) if platform.machine() in ("x86_64", "aarch64") else 0
@@ -123,6 +129,37 @@ def _capabilities() -> object:
     return [hex(word) for word in content]
 
 
+def forge_reports() -> object:
+    """Report to the supervisor, on every socket, that no guest came up in the first slots."""
+    num_sent = 0
+    for descriptor in range(3, 64):
+        for slot in range(8):
+            try:
+                os.write(descriptor, orjson.dumps({"failed": slot}))
+                num_sent += 1
+            except OSError:
+                break
+    return num_sent
+
+
+def forge_answer() -> object:
+    """Answer the stepper at once, with a result that goes on with a result of sequence 1."""
+    slot = next(each for each in gc.get_objects() if isinstance(each, GuestServer)).slot
+    plain = b'{"error":"","result":%b,"storage":[],"logs":"%b","micros":0}'
+    forged = b'{"backtrack":0,"ff_tokens":[7]}'
+    result = plain % (b"null", b"mine") + b',"1":' + plain % (forged, b"forged")
+    slot.send_response(worker_replies.encode(result, 1, ()))
+    select.poll().poll()
+    return "answered"
+
+
+def lie_about_a_fork() -> object:
+    """From now on, name the parent of the spawner as the process of every fork."""
+    stepper = int(os.environ["AICI_TEST_VICTIM"])
+    os.fork = lambda: stepper  # type: ignore[assignment]
+    return "lies"
+
+
 _PRIVATE, _SHARED, _ANONYMOUS, _GROWSDOWN = 2, 1, 0x20, 0x100
 
 ATTEMPTS: dict[str, Callable[[], object]] = {
@@ -180,10 +217,18 @@ ATTEMPTS: dict[str, Callable[[], object]] = {
 }
 
 
+TRICKS: dict[str, Callable[[], object]] = {
+    "forge reports": forge_reports,
+    "forge an answer": forge_answer,
+    "lie about a fork": lie_about_a_fork,
+}
+"""Seen from outside: these do what a worker may do."""
+
+
 def outcome(name: str) -> str:
     """Return `done: ...`, or `stopped: ...` with the name of the error."""
     try:
-        return f"done: {ATTEMPTS[name]()}"
+        return f"done: {(ATTEMPTS | TRICKS)[name]()}"
     except OSError as error:
         return f"stopped: {errno.errorcode.get(error.errno or 0, str(error))}"
     except BaseException as error:  # noqa: BLE001  whatever stopped the attempt

@@ -2,16 +2,19 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
+from aici_runtime.wire import MidOp
 from aici_runtime.workers import sandbox, syscall_filter
 from tests.runtime import walls
+from tests.runtime.support import wat
 from tests.runtime.support.native_code import ATTEMPTS
-from tests.runtime.support.processes import one
+from tests.runtime.support.processes import bind, fork, members, one
 
 pytestmark = pytest.mark.skipif(bool(syscall_filter.missing()), reason="no seccomp for this kernel or processor")
 needs_root = pytest.mark.skipif(
@@ -47,6 +50,63 @@ def test_a_guest_has_neither_the_channels_nor_rights(tmp_path: Path) -> None:
         assert "CapEff:\t0000000000000000" in status
         assert "CapBnd:\t0000000000000000" in status
         assert "Uid:\t65534\t65534\t65534\t65534" in status
+
+
+def shared_by(pid: int) -> set[str]:
+    """Return the files that a process can write by shared mappings, by inode and name."""
+    lines = (line.split(maxsplit=5) for line in Path(f"/proc/{pid}/maps").read_text().splitlines())
+    return {" ".join(fields[4:]) for fields in lines if fields[1] == "rw-s"}
+
+
+@needs_root
+def test_a_guest_shares_its_own_slot_and_nothing_else(tmp_path: Path) -> None:
+    """Also a fork of a sequence, and a fork of a template."""
+    with Runtime(walls.config(tmp_path)) as runtime:
+        runtime.wait_ready()
+        for number in (1, 2, 3):
+            bind(runtime, number, walls.module([]))
+        fork(runtime, SeqId(1), 4)
+        found = [shared_by(pid) for pid, name in members(runtime.pid).items() if name == "aicirt-seq"]
+        assert [len(files) for files in found] == [1, 1, 1, 1]
+        assert len(set.union(*found)) == 4
+        assert all("aici-slot" in name for name in set.union(*found))
+
+
+def test_a_guest_cannot_report_for_others(tmp_path: Path) -> None:
+    with Runtime(walls.config(tmp_path)) as runtime:
+        runtime.wait_ready()
+        victim = bind(runtime, 1, wat.plain())
+        assert "done" in walls.attempt(runtime, SeqId(2), ["forge reports"])["forge reports"]
+        bind(runtime, 3, wat.plain())  # the reports were read
+        runtime.send_mid([MidOp(victim)])
+        assert runtime.recv_mid().seqs[victim].error == ""
+
+
+def test_a_guest_cannot_answer_for_others(tmp_path: Path) -> None:
+    with Runtime(walls.config(tmp_path)) as runtime:
+        runtime.wait_ready()
+        victim = bind(runtime, 1, wat.plain())
+        hostile = bind(runtime, 2, walls.module(["forge an answer"]))
+        runtime.send_mid([MidOp(victim), MidOp(hostile)])
+        answers = runtime.recv_mid().seqs
+        assert (answers[victim].error, answers[victim].result, answers[victim].logs) == ("", None, "")
+        assert answers[hostile].error == "Worker: the answer of the worker cannot be read"
+        runtime.send_mid([MidOp(victim)])
+        assert runtime.recv_mid().seqs[victim].error == ""
+
+
+def test_a_guest_cannot_have_others_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It names a process of the user as its fork, which the runtime would kill at the end of the fork."""
+    with subprocess.Popen(["sleep", "60"]) as victim:
+        monkeypatch.setenv("AICI_TEST_VICTIM", str(victim.pid))
+        with Runtime(walls.config(tmp_path)) as runtime:
+            runtime.wait_ready()
+            walls.attempt(runtime, SeqId(1), ["lie about a fork"])
+            runtime.send_mid([MidOp(SeqId(1)), MidOp(SeqId(2), SeqId(1))])
+            assert runtime.recv_mid().seqs[SeqId(2)].error != ""
+            bind(runtime, 3, wat.plain())
+        assert victim.poll() is None
+        victim.kill()
 
 
 def test_the_survey_names_every_wall_once() -> None:

@@ -1,0 +1,67 @@
+"""Checks of the results that workers send. A worker with native code in it may send anything; the stepper joins the
+results of all sequences as text, so a result that is more than a result could speak for another sequence."""
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+from aici_runtime.protocol.guest_sequences import failed
+
+_FIELDS = {"error", "result", "storage", "logs", "micros"}
+NO_ANSWER = "Worker: the answer of the worker cannot be read"
+UNREADABLE = (struct.error, ValueError, IndexError)
+"""What reading an answer may raise."""
+
+_NO_RESULT = failed(NO_ANSWER)
+
+
+class WorkerResults:
+    """Return a result unchanged if it is one, else a failure of the sequence. `vocab_size`: tokens are smaller."""
+
+    def __init__(self, vocab_size: int) -> None:
+        self._vocab_size = vocab_size
+
+    def post(self, result: bytes) -> bytes:
+        return _checked(result, lambda value: type(value["stop"]) is bool)
+
+    def pre(self, result: bytes) -> bytes:
+        return _checked(result, self._is_pre)
+
+    def mid(self, result: bytes) -> bytes:
+        return _checked(result, self._is_splice)
+
+    def step(self, result: bytes) -> bytes:
+        """A result of protocol v2."""
+        return _checked(result, lambda value: type(value["branches"]) is list)
+
+    def _is_pre(self, value: dict[str, Any]) -> bool:
+        return type(value["suspend"]) is bool and _is_count(value["num_forks"]) and self._are_tokens(value["ff_tokens"])
+
+    def _is_splice(self, value: dict[str, Any]) -> bool:
+        return _is_count(value["backtrack"]) and self._are_tokens(value["ff_tokens"])
+
+    def _are_tokens(self, value: object) -> bool:
+        return type(value) is list and all(type(token) is int and 0 <= token < self._vocab_size for token in value)
+
+
+def _is_count(value: object) -> bool:
+    return type(value) is int and value >= 0
+
+
+def _checked(result: bytes, is_value: Callable[[dict[str, Any]], bool]) -> bytes:
+    try:
+        read = orjson.loads(result)
+        value = read["result"]
+        is_result = (
+            read.keys() == _FIELDS
+            and type(read["error"]) is str
+            and type(read["logs"]) is str
+            and type(read["micros"]) is int
+            and type(read["storage"]) is list
+            and (value is None or (type(value) is dict and is_value(value)))
+        )
+    except (ValueError, KeyError, TypeError, AttributeError):
+        is_result = False
+    return result if is_result else _NO_RESULT
