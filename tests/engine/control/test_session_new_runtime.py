@@ -1,6 +1,5 @@
 """An engine goes on with another runtime."""
 
-
 import pytest
 
 from aici_base.errors import RuntimeDiedError, UsageError
