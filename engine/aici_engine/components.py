@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 _GUESTS_AHEAD = 16
 """Guests that may start, or wait ready, while `max_num_seqs` sequences run."""
+_MORE_GUESTS = 16
+"""Places for the first guests of users who have none."""
 _MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 """Half of the runtime's worker slots are for requests. The slot of an ended guest stays taken for a moment, hence
 3/4."""
@@ -121,7 +123,8 @@ def _connect(
             runtime,
             output,
             num_logits=executor.vocab_size,
-            max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS),
+            max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS - _MORE_GUESTS),
+            more_guests=_MORE_GUESTS,
             eos_tokens=eos_tokens,
             new_id=new_id,
             calm_rounds=config.calm_rounds,

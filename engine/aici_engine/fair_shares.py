@@ -5,6 +5,9 @@ and so on. A sequence with a smaller turn is served first; within a turn, the ol
 sequences delays another owner's first sequence no more than an owner with one, and places that an owner does not use go
 to the others. With one owner, the order is the age.
 
+When a sequence of an owner ends, the owner's waiting sequences count as if they came now (`Clock.right_at`). Otherwise,
+where there is a place for one sequence alone, the owner's forty would all run before another owner's first.
+
 Sequences in the background come after all others, whatever their owner; among themselves they have turns too.
 
 Turns depend on the sequences there are: when a sequence of an owner ends, the owner's later sequences move up. The
@@ -41,7 +44,7 @@ def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
         places[share.owner] += 1
         turn = place // share.weight + (BACKGROUND if seq.clock.is_background else 0)
         turns.append((OVER if share.most is not None and place >= share.most else turn, seq))
-    turns.sort(key=lambda pair: pair[0])  # stable: the age decides within a turn
+    turns.sort(key=lambda pair: (pair[0], pair[1].clock.right_at))
     return {seq: turn for turn, seq in turns}
 
 

@@ -34,6 +34,7 @@ chunk goes into the next step. Decoding requests are spread evenly over the step
 forks share variables and hear of each other's tokens in the order of their steps.
 """
 
+import time
 from bisect import insort
 from collections import Counter
 from collections.abc import Set as AbstractSet
@@ -111,6 +112,11 @@ class Scheduler:
 
     def remove(self, seq: Sequence) -> None:
         """The sequence has ended: forget it, and free its pages. Idempotent."""
+        if seq.progress.phase is Phase.RUNNING:
+            now = time.monotonic()
+            for other in self.waiting:
+                if other.share.owner == seq.share.owner:
+                    other.clock.wait_behind(now)
         seq.progress.phase = Phase.ENDED
         for queue in (self.waiting, self.running):
             if seq in queue:

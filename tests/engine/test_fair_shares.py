@@ -1,5 +1,6 @@
 """Owners share the engine fairly, however many sequences each of them has, and nobody's place stays empty."""
 
+import time
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -194,3 +195,60 @@ def test_the_guests_of_owners_start_in_turn() -> None:
     for seq in alice[:3]:
         session.drop(seq)
     assert runtime.begun[3:] == ["r7", "r4", "r5"]  # with one guest each, the older request is next
+
+
+def test_an_owner_in_all_places_keeps_no_other_out() -> None:
+    """Guests cannot be taken back, so there are places for the first guests of owners without any."""
+    runtime = SlowRuntime()
+    session = GuestSession(
+        runtime, EventOutput([]), num_logits=8, max_guests=3, more_guests=2, eos_tokens=frozenset(),
+        new_id=lambda: SeqId(0), calm_rounds=8,
+    )  # fmt: skip
+    carol, dave = Share(owner="carol"), Share(owner="dave")
+    alice, bob = of_owner(ALICE, range(1, 7)), of_owner(BOB, range(7, 10))
+    for seq in [*alice, *bob, *of_owner(carol, range(10, 12)), *of_owner(dave, range(12, 13))]:
+        seq.controller = ControllerCall("guest")
+        session.start(seq, lambda _error: None)
+    assert runtime.begun == ["r1", "r2", "r3", "r7", "r10"], "one more guest each, as far as there are places"
+    session.drop(bob[0])
+    assert runtime.begun[5:] == ["r8"], "bob and dave have none, and bob's request is older"
+    session.drop(alice[0])
+    assert runtime.begun[6:] == ["r12"], "alice's next waits: more guests live than there are places"
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    num_pages=st.integers(8, 24),
+    max_num_seqs=st.integers(1, 4),
+    greedy=st.lists(st.integers(1, 20), min_size=1, max_size=12),
+    num_steps=st.integers(0, 30),
+    late_len=st.integers(1, 20),
+)
+def test_a_late_owner_waits_for_one_run_at_most(
+    num_pages: int, max_num_seqs: int, greedy: list[int], num_steps: int, late_len: int
+) -> None:
+    """Whatever one owner has in places and pages, and however many of its sequences are older and wait."""
+    scheduler, cache = make(num_pages, max_num_seqs, 64)
+    limit = min(num_pages * 4, 28)
+    submitted_at = time.monotonic()
+    for number, prompt_len in enumerate(greedy):
+        scheduler.add(sequence(number + 1, min(prompt_len, limit - 1), limit, at=submitted_at, share=ALICE))
+    num_ended = 0
+
+    def step() -> list[int]:
+        nonlocal num_ended
+        for seq in [seq for seq in scheduler.running if seq.room <= 0]:
+            scheduler.remove(seq)
+            num_ended += 1
+        scheduler.admit()
+        plan = scheduler.decide()
+        perform(plan, cache)
+        return computed(plan)
+
+    for _ in range(num_steps):
+        step()
+    scheduler.add(sequence(100, late_len, limit, at=time.monotonic(), share=BOB))
+    first = num_ended
+    while 100 not in step():
+        assert num_ended - first <= 1
+    scheduler.admit()

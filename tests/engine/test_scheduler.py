@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import BACKGROUND_PRIORITY, SamplingParams
+from aici_engine.fair_shares import in_turn
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import NOBODY, Share
 from aici_engine.scheduler import PlannedChunk, Scheduler, StepPlan
@@ -135,7 +136,8 @@ def test_everybody_ends_within_the_budget(
             asleep[seq] = max([asleep.get(seq, 0), *starts])
             seq.guest.suspended = asleep[seq] > num_steps
         ready = [seq for seq in scheduler.running if not seq.suspended]
-        oldest_progress = (ready[0], ready[0].progress.num_computed) if ready else None
+        first = next(iter(in_turn(ready)), None)
+        oldest_progress = None if first is None else (first, first.progress.num_computed)
         plan = scheduler.decide()
         cache.check_integrity()
         assert sum(chunk.num_tokens for chunk in plan.chunks) <= budget

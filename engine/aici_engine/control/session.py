@@ -99,8 +99,10 @@ class GuestSession:
     """Used by the engine's thread alone. Methods that talk to the runtime may raise RuntimeDiedError.
 
     At most `max_guests` guests live or start at a time, because a guest is a process; further guests start when guests
-    are dropped. Forks do not count: the runtime bounds the number of forks. `new_id` makes the ids of forks. A guest is
-    calm after `calm_rounds` rounds; the number doubles for a guest that was wrongly taken for calm.
+    are dropped. `more_guests`: further places, for the first guests of owners without a guest, so that an owner with
+    long runs in all places does not keep others out. Forks do not count: the runtime bounds the number of forks.
+    `new_id` makes the ids of forks. A guest is calm after `calm_rounds` rounds; the number doubles for a guest that was
+    wrongly taken for calm.
     """
 
     def __init__(
@@ -110,6 +112,7 @@ class GuestSession:
         *,
         num_logits: int,
         max_guests: int,
+        more_guests: int = 0,
         eos_tokens: frozenset[TokenId],
         new_id: Callable[[], SeqId],
         calm_rounds: int,
@@ -119,6 +122,7 @@ class GuestSession:
         self._output = output
         self._num_logits = num_logits
         self._max_guests = max_guests
+        self._more_guests = more_guests
         self._eos_tokens = eos_tokens
         self._new_id = new_id
         self._calm_rounds = calm_rounds
@@ -172,8 +176,8 @@ class GuestSession:
             self.guest_time.add({seq.share: time.monotonic() - begun_at})
 
     def _start_next(self) -> None:
-        while self._to_start and len(self._started) + len(self._freed) < self._max_guests:
-            seq, done = self._pop_next()
+        while (start := self._pop_next()) is not None:
+            seq, done = start
             assert seq.controller is not None
             if seq.ending is not None:
                 continue
@@ -195,9 +199,15 @@ class GuestSession:
             else:
                 future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
 
-    def _pop_next(self) -> _Start:
-        """Remove and return the next guest to start: of the owner with the fewest guests, by weight, the oldest."""
+    def _pop_next(self) -> _Start | None:
+        """Remove and return the next guest to start, if there is a place: of the owner with the fewest guests, by
+        weight, the oldest."""
+        num_places = self._max_guests - len(self._started) - len(self._freed)
+        if not self._to_start or num_places <= -self._more_guests:
+            return None
         num_guests = Counter(self._started.values())
+        if num_places <= 0 and all(seq.share.owner in num_guests for seq, _ in self._to_start):
+            return None
         shares = (seq.share for seq, _ in self._to_start)
         turns = [num_guests[share.owner] // share.weight for share in shares]
         return self._to_start.pop(turns.index(min(turns)))
