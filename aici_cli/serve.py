@@ -173,6 +173,22 @@ def serve(
         list[str] | None,
         typer.Option(help="Without API keys: another host name of this machine, or * for any; repeat for more."),
     ] = None,
+    tls_cert: Annotated[
+        Path | None,
+        typer.Option(help="Serve HTTPS: a PEM file of the certificate and those that sign it; renewed files are used."),
+    ] = None,
+    tls_key: Annotated[
+        Path | None, typer.Option(help="A PEM file of the certificate's key (default: in the file of the certificate).")
+    ] = None,
+    tls_client_ca: Annotated[
+        Path | None, typer.Option(help="Serve only clients with a certificate that this PEM file's certificates sign.")
+    ] = None,
+    trusted_proxy: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="ADDRESS|NETWORK", help="A proxy whose X-Forwarded-For and -Proto are believed; repeat for more."
+        ),
+    ] = None,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_format: Annotated[
         str | None, typer.Option(help="json or text (default: text on a terminal, else json).")
@@ -189,6 +205,7 @@ def serve(
         ModelLoading,
         RequestLimits,
         ServerConfig,
+        TlsFiles,
     )
     from aici_engine.server.telemetry import logs
     from aici_engine.store.resolve import resolve_model
@@ -206,6 +223,9 @@ def serve(
     idle = {"--memory": memory, "--depth": depth, "--token-file": token_file}
     is_divided = joins or stages is not None
     _check_needs("--cluster, --nodes or --stages", is_divided, {flag: idle[flag] is not None for flag in idle})
+    _check_needs(
+        "--tls-cert", tls_cert is not None, {"--tls-key": tls_key is not None, "--tls-client-ca": bool(tls_client_ca)}
+    )
     driver_bytes = stage_memory(memory)
     join_address = _join_address(cluster_address) if cluster else None
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
@@ -268,6 +288,8 @@ def serve(
         drain_timeout_s=drain_timeout,
         cors_origins=tuple(cors_origin or ()),
         allowed_hosts=tuple(name.lower() for name in allow_host or ()),
+        trusted_proxies=tuple(trusted_proxy or ()),
+        tls=None if tls_cert is None else TlsFiles(tls_cert, tls_key or tls_cert, tls_client_ca),
         modules=_modules(controllers),
         log_level=log_level.upper(),
         log_format="json" if look == "json" else "text",

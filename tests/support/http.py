@@ -3,21 +3,27 @@
 import asyncio
 import contextlib
 import socket
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 
 from fastapi import FastAPI
 
 from aici_engine.server.gateway.connections import Connections, Listener
 from aici_engine.server.gateway.http_server import HttpProtocol, HttpServer, config
+from aici_engine.server.gateway.tls import ServerTls
 
 
 @contextlib.asynccontextmanager
 async def listening(
-    app: FastAPI, http: type[HttpProtocol] = HttpProtocol, *, connections: Connections | None = None
+    app: FastAPI,
+    http: type[HttpProtocol] = HttpProtocol,
+    *,
+    connections: Connections | None = None,
+    tls: ServerTls | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> AsyncIterator[int]:
     """Serve `app`; yield the port."""
     connections = connections or Connections()
-    server = HttpServer(config(app, http=http, connections=connections))
+    server = HttpServer(config(app, http=http, connections=connections, tls=tls, trusted_proxies=trusted_proxies))
     listener = Listener(socket.AF_INET, socket.SOCK_STREAM)
     listener.connections = connections
     listener.bind(("127.0.0.1", 0))

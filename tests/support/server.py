@@ -13,7 +13,7 @@ from urllib.request import urlopen
 
 from tests.support.cli import AICI
 
-_STARTED = re.compile(r"serving .* at (http://[^\s\"]+)")
+_STARTED = re.compile(r"serving .* at (https?://[^\s\"]+)")
 
 
 @dataclass(frozen=True, slots=True)

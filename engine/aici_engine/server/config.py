@@ -1,9 +1,10 @@
 """The settings of `aici serve`."""
 
+import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
 from aici_base.errors import UsageError
 from aici_engine.chat.settings import ChatSettings
@@ -13,6 +14,14 @@ LogFormat: TypeAlias = Literal["json", "text"]
 
 MAX_BODY_BYTES: Final = 8 << 20
 """Of a request, and of a line of a batch, unless the server is told otherwise."""
+
+
+class TlsFiles(NamedTuple):
+    """PEM files. `client_ca`: only clients with a certificate that one of these has signed are served."""
+
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,6 +133,7 @@ class ServerConfig:
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
+    `trusted_proxies`: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
 
     models: tuple[ModelConfig, ...]
@@ -144,6 +154,8 @@ class ServerConfig:
     drain_timeout_s: float = 30.0
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
+    trusted_proxies: tuple[str, ...] = ()
+    tls: TlsFiles | None = None
     modules: Mapping[str, Path] = field(default_factory=dict)
     log_level: str = "INFO"
     log_format: LogFormat = "text"
@@ -156,6 +168,15 @@ class ServerConfig:
             raise UsageError(f"max_queue must be 0 or more, not {self.max_queue}")
         if self.drain_timeout_s <= 0:
             raise UsageError(f"drain_timeout_s must be above 0, not {self.drain_timeout_s}")
+
+        for proxy in self.trusted_proxies:
+            try:
+                ipaddress.ip_network(proxy)
+            except ValueError as error:
+                raise UsageError(
+                    f"the trusted proxy {proxy} is neither an address nor a network: {error}",
+                    hint="give one like 10.0.0.1 or 10.0.0.0/24",
+                ) from error
 
     def _check_models(self) -> None:
         if not self.models:

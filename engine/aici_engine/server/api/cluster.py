@@ -60,4 +60,6 @@ async def _events(models: Models) -> AsyncGenerator[bytes, None]:
             silent_s = 0.0
         silent_s += _EVENT_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(models.admission.drain_begun.wait(), _EVENT_S)
+            # asyncio.wait_for would lose a cancellation that comes with the event.
+            async with asyncio.timeout(_EVENT_S):
+                await models.admission.drain_begun.wait()

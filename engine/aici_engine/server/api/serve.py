@@ -18,6 +18,7 @@ from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.connections import Connections, Listener, most_connections
 from aici_engine.server.gateway.http_server import HttpServer
+from aici_engine.server.gateway.tls import ServerTls
 from aici_engine.server.gateway.web_pages import names_of_this_machine
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
@@ -43,12 +44,14 @@ def serve(
     `beside` is entered when the keys are read and the port is taken, before the model is loaded.
 
     SIGTERM or SIGINT drains: new requests are refused, and running requests may end within `drain_timeout_s`. A second
-    signal ends the process at once. SIGHUP reads the API keys again. Raises UsageError if the address is not available
-    or the key file is invalid, UnavailableError if the engine keeps dying.
+    signal ends the process at once. SIGHUP reads the API keys and the certificate again. Raises UsageError if
+    the address is not available, or if the key file or the certificate is invalid, and UnavailableError if the engine
+    keeps dying.
     """
     # The command line restores SIGPIPE's default action. In a server, a closed pipe is only a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     keys = Keys(config.api_key_file)
+    tls = None if config.tls is None else ServerTls(config.tls)
     kept = ResponseStore(config.responses_file, config.responses_limits)
     batches = BatchStore(config.batches_file, config.batches_limits)
     connections = Connections(most_connections(config.max_connections, num_models=len(config.models)))
@@ -56,12 +59,13 @@ def serve(
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:
             _log.warning("everybody who can reach %s may use this server; --api-key-file requires API keys", address)
-        asyncio.run(_serve(config, keys, kept, batches, listener, started))
+        asyncio.run(_serve(config, keys, tls, kept, batches, listener, started))
 
 
 async def _serve(
     config: ServerConfig,
     keys: Keys,
+    tls: ServerTls | None,
     kept: ResponseStore,
     batches: BatchStore,
     listener: Listener,
@@ -71,8 +75,8 @@ async def _serve(
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, _on_signal, number, stop)
-    if config.api_key_file is not None:
-        loop.add_signal_handler(signal.SIGHUP, keys.reload)
+    if config.api_key_file is not None or tls is not None:
+        loop.add_signal_handler(signal.SIGHUP, _reload, keys, tls)
     async with contextlib.AsyncExitStack() as stack:
         for model in config.models:
             stack.enter_context(in_use(model.engine.model_dir))  # also while the model is not loaded
@@ -98,13 +102,18 @@ async def _serve(
             observers=spans,
         )
         settings = http_server.config(
-            app, max_message_bytes=config.limits.max_body_bytes, connections=listener.connections
+            app,
+            max_message_bytes=config.limits.max_body_bytes,
+            connections=listener.connections,
+            tls=tls,
+            trusted_proxies=config.trusted_proxies,
         )
         server = HttpServer(settings)
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
-        started(f"http://{f'[{host}]' if ':' in host else host}:{port}")
+        scheme = "http" if tls is None else "https"
+        started(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         failing = loop.create_task(models.all_failed.wait())
         async with BatchRunner(app, models, batches, keys.principal_named):
             await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
@@ -117,6 +126,12 @@ async def _serve(
         failing.cancel()
         if models.all_failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
+
+
+def _reload(keys: Keys, tls: ServerTls | None) -> None:
+    keys.reload()
+    if tls is not None:
+        tls.reload()
 
 
 async def _load(config: ServerConfig, models: Models) -> None:

@@ -83,6 +83,7 @@ def _fields(record: Record) -> dict[str, object]:
         "path": record.path,
         "status": record.status,
         "who": record.key_name,
+        "client": record.client,
         "total_s": round(record.total_s, 6),
     }
     if record.finishes:

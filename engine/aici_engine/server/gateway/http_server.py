@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import uvicorn
 from fastapi import FastAPI
@@ -12,6 +12,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from aici_base.errors import UnavailableError
 from aici_engine.server.gateway.connections import Connections
 from aici_engine.server.gateway.error_responses import response
+from aici_engine.server.gateway.tls import ServerTls
 
 MAX_HEAD_BYTES = 64 << 10
 _TOO_LONG = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\ncontent-length: 0\r\n\r\n"
@@ -109,6 +110,8 @@ def config(
     port: int = 0,
     max_message_bytes: int = 8 << 20,
     connections: Connections | None = None,
+    tls: ServerTls | None = None,
+    trusted_proxies: Sequence[str] = (),
 ) -> HttpConfig:
     """Return the settings for HttpServer. `port` matters only if `HttpServer.serve` gets no socket.
     `max_message_bytes`: of a WebSocket.
@@ -120,6 +123,9 @@ def config(
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=bool(trusted_proxies),
+        forwarded_allow_ips=list(trusted_proxies),  # without it, uvicorn trusts all of this machine
+        ssl_context_factory=None if tls is None else lambda *_: tls.context,
         date_header=False,  # `access_log.py` writes the header: uvicorn's needs uvicorn's main loop
         timeout_graceful_shutdown=1,
         ws_max_size=max_message_bytes,

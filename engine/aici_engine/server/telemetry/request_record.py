@@ -11,12 +11,15 @@ from starlette.types import Scope
 
 from aici_engine.server.telemetry import logs
 
+_MAX_ADDRESS = 64  # characters: a trusted proxy may write anything
 _REQUEST_ID = re.compile(r"[\w.:/+=-]{1,128}", re.ASCII)
 
 
 @dataclass(slots=True, kw_only=True)
 class Record:
-    """`route`: the path pattern, such as `/v1/controllers/{name}`; empty for an unknown path. `status` 0: no answer.
+    """`client`: the address; behind a trusted proxy, that of the proxy's client.
+
+    `route`: the path pattern, such as `/v1/controllers/{name}`; empty for an unknown path. `status` 0: no answer.
 
     `started` is a time of the performance counter, `started_ns` of the wall clock. Token counts are sums over all
     sequences of the request. `finishes`: the finish reasons of the first 64 sequences. `first_token_s`: the earliest.
@@ -26,6 +29,7 @@ class Record:
     request_id: str
     method: str
     path: str
+    client: str = ""
     traceparent: str = ""
     started: float = field(default_factory=time.perf_counter)
     started_ns: int = field(default_factory=time.time_ns)
@@ -52,6 +56,7 @@ def begin(scope: Scope) -> Record:
         request_id=request_id,
         method=scope.get("method", "WEBSOCKET"),
         path=scope["path"],
+        client=str((scope.get("client") or ("",))[0])[:_MAX_ADDRESS],
         traceparent=headers.get("traceparent", ""),
     )
     current.set(record)

@@ -8,7 +8,9 @@ import httpx2 as httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from aici_base.errors import UnavailableError
+from aici_engine.server.api import cluster
 from aici_engine.server.api.app import create_app
+from aici_engine.server.service.models import Models
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import service_over
 from tests.support.http import listening
@@ -106,3 +108,23 @@ def test_metrics_of_an_interrupted_pipeline_have_no_stages() -> None:
 
 def test_metrics_without_a_pipeline_have_none() -> None:
     assert "pipeline" not in fetch(FakeEngine(calls={"stats": {}}), "/metrics").text
+
+
+def test_a_cancellation_is_not_lost_when_the_server_stops_at_the_same_time() -> None:
+    async def main() -> None:
+        models = Models.of(service_over(FakeEngine()))
+        events = cluster._events(models)
+        assert await anext(events)
+
+        async def next_event() -> bytes:
+            return await anext(events)
+
+        waiting = asyncio.create_task(next_event())
+        while not models.admission.drain_begun._waiters:  # type: ignore[attr-defined]
+            await asyncio.sleep(0)
+        models.admission.drain_begun.set()
+        waiting.cancel()
+        await asyncio.wait([waiting])
+        assert waiting.cancelled()
+
+    asyncio.run(main())

@@ -1,8 +1,10 @@
 """LMTP through a WebSocket: frames, streams, buffers, errors and events."""
 
 import asyncio
+import gc
 import json
 import re
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +30,11 @@ from aici_engine.events import FinishReason
 from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.lmtp import messages
-from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError
+from aici_engine.server.protocols.lmtp.connection import MAX_STREAMS, CancelledStreamError, Connection
+from aici_engine.server.protocols.lmtp.messages import parse
 from aici_engine.server.protocols.lmtp.send_queue import SendQueue
+from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.models import Models
 from tests.support.fake_engine import FakeEngine, fails, silent
 from tests.support.fake_service import service_over
 from tests.support.lmtp import EOS, connected, run, scores, tokens
@@ -682,3 +687,14 @@ def test_the_document_names_every_field_and_code() -> None:
     table = document.partition("### GENERATE")[2].partition("### SCORE")[0]
     told = set(re.findall(r"`([a-z_]+)`", " ".join(re.findall(r"^\| ([^|]*) \|", table, re.MULTILINE))))
     assert told == set(messages.Generate.__struct_fields__) - {"stream_id"}
+
+
+def test_a_stream_that_never_begins_leaves_no_coroutine_behind() -> None:
+    models = Models.of(service_over(FakeEngine()))
+    connection = Connection(None, models, Principal(), is_greeted=False)  # type: ignore[arg-type]
+    message = parse('GENERATE {"stream_id": 1, "model": "it", "prompt": [5], "max_tokens": 1}')
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        connection._prepare(message).close()  # type: ignore[arg-type]
+        gc.collect()
+    assert not seen

@@ -141,8 +141,7 @@ class Connection:
         scored = buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []
         if message.buffer is not None:
             buffers.write(message.buffer)
-        tokens: list[int] = []
-        return self._play(message, buffers, self._run(model, message, prompt, scored, tokens), tokens)
+        return self._play(message, buffers, model, prompt, scored)
 
     async def _run(
         self, model: ServedModel, message: Generate | Score, prompt: Parts, scored: Parts, tokens: list[int]
@@ -157,14 +156,16 @@ class Connection:
         self,
         message: Generate | Score,
         buffers: Buffers,
-        playing: Coroutine[Any, Any, TokenItem],
-        tokens: list[int],
+        model: ServedModel,
+        prompt: Parts,
+        scored: Parts,
     ) -> None:
+        tokens: list[int] = []
         key = bytes(message.stream_id)
         last: TokenItem | ErrorItem
         failed = False
         try:
-            last = await playing
+            last = await self._run(model, message, prompt, scored, tokens)
         except asyncio.CancelledError:
             if key not in self._cancelled:
                 raise
