@@ -9,6 +9,7 @@ from aici_base.errors import UsageError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
+MAX_SETTINGS_BYTES = 16 << 20
 _HINT = "the download may be incomplete: fetch it again"
 
 
@@ -17,6 +18,9 @@ def read_settings(path: Path) -> dict[str, Any]:
     if not path.is_file():
         return {}
     try:
+        if (size := path.stat().st_size) > MAX_SETTINGS_BYTES:
+            problem = f"{path} has {size:,} bytes: at most {MAX_SETTINGS_BYTES:,} are read"
+            raise UsageError(problem, hint="the settings of a model are shorter: fetch the file again")
         found = json.loads(path.read_bytes())
     except (OSError, ValueError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as JSON: {error}", hint=_HINT) from error
@@ -31,7 +35,9 @@ def read_tokenizer(path: Path) -> "Tokenizer":
 
     try:
         tokenizer = Tokenizer.from_file(str(path))
-    except Exception as error:  # the library raises plain Exception
+    except (KeyboardInterrupt, MemoryError):
+        raise
+    except BaseException as error:  # the library raises plain Exception, and PanicException, which is no Exception
         raise UsageError(f"{path} cannot be loaded as a tokenizer: {error}", hint=_HINT) from error
     tokenizer.no_truncation()
     tokenizer.no_padding()

@@ -14,6 +14,7 @@ from aici_base.errors import UsageError
 from aici_base.tokenizer.gguf import INCOMPLETE, read_header
 from aici_engine.config import Dtype
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model_check import read_model_config
 from aici_engine.model_files import read_settings
 
 WEIGHT_BYTES: Final[Mapping[Dtype, float]] = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0625, "int4": 0.625}
@@ -138,7 +139,7 @@ class ModelSizes:
 
     @classmethod
     def _of_folder(cls, folder: Path) -> Self:
-        config = read_settings(folder / "config.json")
+        config = read_model_config(folder)
         tensors: dict[str, TensorShape] = {}
         for file in _files(folder):
             tensors |= _safetensors_header(file)

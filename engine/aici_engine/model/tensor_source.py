@@ -13,6 +13,7 @@ import numpy.typing as npt
 from aici_base.errors import UsageError
 from aici_engine.arrays import BF16_BITS, reserve
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model_check import read_model_config
 from aici_engine.model_files import file_states, read_settings
 
 _HINT: Final = "the download may be incomplete: fetch it again"
@@ -95,7 +96,7 @@ class FolderSource(TensorSource):
     def __init__(self, folder: Path) -> None:
         """Read the headers of all safetensors files. Raises UsageError for a file that is missing or damaged."""
         self.folder = folder
-        self.config = read_settings(folder / "config.json")
+        self.config = read_model_config(folder)
         self.generation_config = read_settings(folder / "generation_config.json")
         self.tensors: dict[str, TensorInfo] = {}
         self._places: dict[str, _Place] = {}

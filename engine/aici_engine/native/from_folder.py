@@ -14,6 +14,7 @@ from aici_engine.arrays import as_bf16, as_floats
 from aici_engine.config import Dtype
 from aici_engine.cpu_threads import default_threads
 from aici_engine.model.tensor_source import FolderSource, TensorSource
+from aici_engine.model_check import read_model_config
 from aici_engine.model_files import read_settings
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder_config import FORMATS, DecoderConfig
@@ -32,7 +33,7 @@ def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
     Raises NotKnownError if only transformers can load the model, UsageError if tensors are missing or files damaged.
     """
     # The settings first: the files of a model that is not known may be in any form.
-    model = known_model(read_settings(folder / "config.json"), read_settings(folder / "generation_config.json"))
+    model = known_model(read_model_config(folder), read_settings(folder / "generation_config.json"))
     source = FolderSource(folder)
     weights = FolderWeights(source, model, dtype)
     weights.check(str(folder))
