@@ -40,9 +40,8 @@ def check_sizes(path: Path, settings: Mapping[str, Any]) -> None:
         for value in values if isinstance(values, list) else [values]:
             if value is None:
                 continue
-            smallest = (
-                0 if name.endswith(("experts", "layers")) else 1
-            )  # a model without layers has an error of its own
+            # A model without layers has an error of its own.
+            smallest = 0 if name.endswith(("experts", "layers")) else 1
             if type(value) is not int or not smallest <= value <= largest:
                 shown = str(value)[:40]
                 raise UsageError(

@@ -9,7 +9,8 @@ from aici_base.errors import UsageError
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
 
-MAX_SETTINGS_BYTES = 16 << 20
+MAX_SETTINGS_BYTES = 64 << 20
+"""The indexes of the largest models have some 15 MB."""
 _HINT = "the download may be incomplete: fetch it again"
 
 

@@ -44,7 +44,7 @@ def test_a_size_that_no_model_has(tmp_path: Path, name: str, value: object) -> N
 def test_a_settings_file_of_a_gigabyte_is_not_read(tmp_path: Path) -> None:
     with (tmp_path / "config.json").open("wb") as file:
         file.truncate(1 << 30)
-    with pytest.raises(UsageError, match=r"config\.json has 1,073,741,824 bytes: at most 16,777,216 are read"):
+    with pytest.raises(UsageError, match=r"config\.json has 1,073,741,824 bytes: at most 67,108,864 are read"):
         read_model_config(tmp_path)
 
 
