@@ -19,7 +19,8 @@ _OWNER = Auth("local", is_admin=True)
 class ControllerStore(Protocol):
     """A name is a tag, or the name of a controller that ships. Methods raise NotFoundError if unknown."""
 
-    def upload(self, wasm: bytes) -> ModuleInfo: ...
+    def upload(self, wasm: bytes, *, share: bool = False) -> ModuleInfo:
+        """`share`: show the controller to all keys of a server."""
 
     def fetch(self, name: str) -> bytes:
         """Return the module with an id or a name."""
@@ -28,7 +29,7 @@ class ControllerStore(Protocol):
 
     def tags(self) -> list[TagInfo]: ...
 
-    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]: ...
+    def set_tags(self, module_id: str, tags: Sequence[str], *, share: bool = False) -> list[TagInfo]: ...
 
     def remove(self, module_id: str, *, force: bool) -> list[str]:
         """Return the tags that were removed with the module."""
@@ -57,14 +58,14 @@ def find(store: ControllerStore, name: str) -> str:
 
 
 class LocalStore:
-    """The store of this machine's user, who may do everything."""
+    """The store of this machine's user, who may do everything, and who sees all controllers."""
 
     def __init__(self, store: "Store | None" = None) -> None:
         from aici_controllers.store import Store
 
         self._store = store or Store()
 
-    def upload(self, wasm: bytes) -> ModuleInfo:
+    def upload(self, wasm: bytes, *, share: bool = False) -> ModuleInfo:  # noqa: ARG002
         self._store.registry.sweep()
         return self._store.upload(wasm, _OWNER)
 
@@ -77,8 +78,8 @@ class LocalStore:
     def tags(self) -> list[TagInfo]:
         return self._store.tags()
 
-    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]:
-        return self._store.set_tags(module_id, tags, _OWNER)
+    def set_tags(self, module_id: str, tags: Sequence[str], *, share: bool = False) -> list[TagInfo]:
+        return self._store.set_tags(module_id, tags, _OWNER, share=share)
 
     def remove(self, module_id: str, *, force: bool) -> list[str]:
         return self._store.remove(module_id, _OWNER, force=force)

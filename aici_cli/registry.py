@@ -24,12 +24,14 @@ Server = Annotated[
         envvar="AICI_API_BASE", help="The URL of a server, with a key behind #key= (default: this machine's store)."
     ),
 ]
+Share = Annotated[bool, typer.Option("--share", help="Show the controller to all keys of the server.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def upload(
     wasm: Annotated[str, typer.Argument(metavar="[NAME=]FILE.wasm", help="The controller. NAME becomes a tag.")],
     tag: Annotated[list[str] | None, typer.Option(help="A tag for the controller; repeat for more tags.")] = None,
+    share: Share = False,
     server: Server = None,
     json: Json = False,
 ) -> None:
@@ -40,7 +42,7 @@ def upload(
     from aici_cli.controller_stores import open_store
 
     store = open_store(server)
-    told = store.upload(module)
+    told = store.upload(module, share=share)
     infos = store.set_tags(told.module_id, tags) if tags else []
     if json:
         # The same document as a server's.
@@ -105,6 +107,7 @@ def list_modules(server: Server = None, json: Json = False) -> None:
 def set_tags(
     controller: Annotated[str, typer.Argument(help="The controller's id, or a tag.")],
     tags: Annotated[list[str], typer.Argument(metavar="TAG...", help="New tags of the controller.")],
+    share: Share = False,
     server: Server = None,
     json: Json = False,
 ) -> None:
@@ -113,7 +116,7 @@ def set_tags(
 
     _checked(tags)
     store = open_store(server)
-    _show(store.set_tags(find(store, controller), tags), json=json)
+    _show(store.set_tags(find(store, controller), tags, share=share), json=json)
 
 
 def list_tags(server: Server = None, json: Json = False) -> None:

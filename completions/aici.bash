@@ -325,6 +325,7 @@ _aici() {
             --help" ;;
         "aici ctrl upload") words="
             --tag
+            --share
             --server
             --json
             --help" ;;
@@ -339,6 +340,7 @@ _aici() {
             --json
             --help" ;;
         "aici ctrl tag") words="
+            --share
             --server
             --json
             --help" ;;

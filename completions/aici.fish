@@ -226,6 +226,7 @@ complete -c aici -n '__fish_seen_subcommand_from ctrl; and not __fish_seen_subco
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and not __fish_seen_subcommand_from upload pull list tag tags rm new init-js init-py build test schema' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -F
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -l tag -r -f -a '(__aici_tags)' -d 'A tag for the controller; repeat for more tags.'
+complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -l share -d 'Show the controller to all keys of the server.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -l server -r -f -d 'The URL of a server, with a key behind #key= (default: this machine’s store).'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -l json -d 'Print JSON.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from upload' -l help -d 'Show this message and exit.'
@@ -239,6 +240,7 @@ complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcomman
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from list' -l json -d 'Print JSON.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from list' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from tag' -f -a 'choices declctrl grammar jsctrl json_schema pyctrl regex substring (__aici_tags)'
+complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from tag' -l share -d 'Show the controller to all keys of the server.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from tag' -l server -r -f -d 'The URL of a server, with a key behind #key= (default: this machine’s store).'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from tag' -l json -d 'Print JSON.'
 complete -c aici -n '__fish_seen_subcommand_from ctrl; and __fish_seen_subcommand_from tag' -l help -d 'Show this message and exit.'

@@ -325,6 +325,7 @@ _aici() {
             '--help:Show this message and exit.') ;;
         ("aici ctrl upload") next=(
             '--tag:A tag for the controller; repeat for more tags.'
+            '--share:Show the controller to all keys of the server.'
             '--server:The URL of a server, with a key behind #key= (default\: this machine’s store).'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
@@ -339,6 +340,7 @@ _aici() {
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici ctrl tag") next=(
+            '--share:Show the controller to all keys of the server.'
             '--server:The URL of a server, with a key behind #key= (default\: this machine’s store).'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;

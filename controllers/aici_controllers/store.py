@@ -12,10 +12,15 @@ from aici_base.errors import ForbiddenError, NotFoundError, UsageError
 from aici_controllers.catalog import SHIPPED, guest_names, guest_path
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.guests import wasmtime_engine
-from aici_runtime.modules.registry import Module, Registry
+from aici_runtime.modules.registry import EVERYBODY, Module, Registry, StorageLimits
+from aici_runtime.modules.tags import check_tag
+from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 SHIPPED_BY: Final = "aici"
+MODULES: Final = Quota("modules", "", 10_000, 2_000)
+STORED_MIB: Final = Quota("MB of modules", "", 50_000, 10_000)
+"""The quotas of a server's store. Of one user: the default of the key file."""
 _RESERVED: Final = ("none", "tags", "structural_tag")
 """`none` in a request means no controller; `tags` is a path of REST in the place of a name; `structural_tag` stands for
 the controller `grammar`."""
@@ -39,27 +44,43 @@ class Store:
     Any thread may call the methods. Methods that change the store take the user as `auth`.
     """
 
-    def __init__(self, folder: Path | None = None, *, fixed: Mapping[str, Path] | None = None) -> None:
-        """`folder`: default, the user's store. `fixed`: name → file; default, the shipped controllers."""
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        fixed: Mapping[str, Path] | None = None,
+        is_bounded: bool = False,
+    ) -> None:
+        """`folder`: default, the user's store. `fixed`: name → file; default, the shipped controllers.
+
+        `is_bounded`: the store has the quotas `MODULES` and `STORED_MIB`; a user's least recently used modules without
+        tags make room for others.
+        """
         self.folder = folder or default_store_dir()
+        self._is_bounded = is_bounded
         self._fixed = shipped() if fixed is None else dict(fixed)
 
     @cached_property
     def registry(self) -> Registry:
-        return Registry(self.folder, cache_key=wasmtime_engine.cache_key())
+        key = wasmtime_engine.cache_key()
+        if not self._is_bounded:
+            return Registry(self.folder, cache_key=key)
+        return Registry(self.folder, cache_key=key, modules=MODULES, stored_mib=STORED_MIB, evict=True)
 
     @cached_property
     def fixed(self) -> Mapping[str, str]:
         """Return name → module id of the fixed controllers."""
         return {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in self._fixed.items()}
 
-    def upload(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Store a module. Raise UsageError unless the module is a controller."""
-        return self.registry.add(binary, auth)
+    def upload(
+        self, binary: bytes, auth: Auth, *, shared: bool = True, limits: StorageLimits | None = None
+    ) -> ModuleInfo:
+        """Store a module as `Registry.add` does."""
+        return self.registry.add(binary, auth, shared=shared, limits=limits)
 
-    def modules(self) -> list[Module]:
-        """Return all modules: fixed modules by name, then uploaded modules, newest first."""
-        stored = {module.module_id: module for module in self.registry.modules()}
+    def modules(self, auth: Auth = EVERYBODY) -> list[Module]:
+        """Return the modules that a user sees: fixed modules by name, then uploaded modules, newest first."""
+        stored = {module.module_id: module for module in self.registry.modules(auth)}
         fixed = list(self._fixed_modules(stored))
         return [*fixed, *(stored[module_id] for module_id in stored if module_id not in self.fixed.values())]
 
@@ -75,32 +96,45 @@ class Store:
                 tags=(name, *(tag for tag in (known.tags if known else ()) if tag not in self.fixed)),
             )
 
-    def tags(self) -> list[TagInfo]:
-        """Return all tags, fixed names included, newest first. Without compiled code, `compiled_size` is 0."""
-        given = [tag for tag in self.registry.get_tags() if tag.tag not in self.fixed]
-        return sorted([*given, *self._fixed_tags()], key=lambda info: (-info.updated_at, info.tag))
+    def tags(self, auth: Auth = EVERYBODY) -> list[TagInfo]:
+        """Return the tags that a user sees, fixed names included, newest first. Without compiled code, `compiled_size`
+        is 0."""
+        given = [tag for tag in self.registry.get_tags(auth) if tag.tag not in self.fixed]
+        return sorted([*given, *self._fixed_tags(auth)], key=lambda info: (-info.updated_at, info.tag))
 
-    def _fixed_tags(self) -> Iterator[TagInfo]:
-        for module in self.modules()[: len(self.fixed)]:
+    def _fixed_tags(self, auth: Auth) -> Iterator[TagInfo]:
+        for module in self.modules(auth)[: len(self.fixed)]:
             name = module.tags[0]
             since = int(self._fixed[name].stat().st_mtime)
             yield TagInfo(name, module.module_id, since, SHIPPED_BY, module.wasm_size, module.compiled_size or 0)
 
-    def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
-        """Point all `tags` at the module, or no tag at all. Tags of other modules move to the module."""
+    def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth, *, share: bool = False) -> list[TagInfo]:
+        """Point all `tags` at the module, or no tag at all. Tags of other modules move to the module.
+
+        `share`: show the module to everybody; only an owner may share.
+        """
         check_free(tags, self.fixed)
         if module_id in self.fixed.values():
             self.registry.add(self.read(module_id), Auth(SHIPPED_BY, is_admin=True))
+        elif share:
+            for tag in tags:
+                check_tag(tag, auth)
+            self.registry.share(module_id, auth)
         return self.registry.set_tags(module_id, tags, auth)
 
-    def resolve(self, name: str) -> str:
-        """Return the id of the module with a name or an id. The hint of NotFoundError has the nearest tag."""
+    def resolve(self, name: str, auth: Auth = EVERYBODY) -> str:
+        """Return the id of the module with a name or an id. The hint of NotFoundError has the nearest tag.
+
+        A module that the user does not see is not found.
+        """
         if name in self.fixed:
             return self.fixed[name]
+        if name in self.fixed.values():
+            return name
         try:
-            return self.registry.resolve(name)
+            return self.registry.resolve(name, auth)
         except NotFoundError as error:
-            near = difflib.get_close_matches(name, [tag.tag for tag in self.tags()], n=1)
+            near = difflib.get_close_matches(name, [tag.tag for tag in self.tags(auth)], n=1)
             hint = f"did you mean {near[0]}?" if near else error.hint
             cli_hint = f"{hint} `aici ctrl list` lists the controllers" if near else error.cli_hint
             raise NotFoundError(error.message, hint=hint, cli_hint=cli_hint) from error

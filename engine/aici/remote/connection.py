@@ -64,7 +64,7 @@ class Server:
         """
         if os.getpid() != self._pid:
             self._begin()  # a forked child must not write on its parent's connections
-        is_json = path != "/controllers"
+        is_json = path.partition("?")[0] != "/controllers"
         headers = {"Content-Type": "application/json" if is_json else "application/wasm"} if body is not None else {}
         url = (self.shown if for_operators else self._base) + path
         try:

@@ -17,8 +17,9 @@ class RemoteControllers:
     def __init__(self, server: Server) -> None:
         self._server = server
 
-    def upload(self, wasm: bytes) -> ModuleInfo:
-        with self._server.json("POST", "/controllers", wasm) as told:
+    def upload(self, wasm: bytes, *, share: bool = False) -> ModuleInfo:
+        """`share`: show the controller to all keys of the server."""
+        with self._server.json("POST", f"/controllers{'?share=true' if share else ''}", wasm) as told:
             return ModuleInfo(told["module_id"], told["wasm_size"], told["compiled_size"], told["time"])
 
     def fetch(self, name: str) -> bytes:
@@ -40,8 +41,8 @@ class RemoteControllers:
         with self._server.json("GET", "/controllers/tags") as told:
             return [TagInfo(**tag) for tag in told["tags"]]
 
-    def set_tags(self, module_id: str, tags: Sequence[str]) -> list[TagInfo]:
-        request = {"module_id": module_id, "tags": list(tags)}
+    def set_tags(self, module_id: str, tags: Sequence[str], *, share: bool = False) -> list[TagInfo]:
+        request = {"module_id": module_id, "tags": list(tags)} | ({"share": True} if share else {})
         with self._server.json("POST", "/controllers/tags", encode(request)) as told:
             return [TagInfo(**tag) for tag in told["tags"]]
 

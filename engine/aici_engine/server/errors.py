@@ -10,6 +10,9 @@ AiciError
     ├── NoRouteError             nothing is served at the path
     ├── WrongMethodError         the path is served, but not for the method
     ├── WrongEncodingError       the body is compressed
+    ├── WrongMediaTypeError      the body of an upload is not said to be a WebAssembly module
+    ├── QuotaError
+    │   └── StorageFullError     the store has no room for another controller of the user
     └── NotFoundError
         ├── UnknownModelError        a model that is not served here
         └── MissingControllerError   AICI REST's answer if a controller cannot be started
@@ -80,6 +83,14 @@ class WrongEncodingError(UsageError):
     pass
 
 
+class WrongMediaTypeError(UsageError):
+    pass
+
+
+class StorageFullError(QuotaError):
+    exit_code = 1
+
+
 class UnknownModelError(NotFoundError):
     pass
 
@@ -121,6 +132,8 @@ HTTP_ERRORS: Final[Mapping[type[AiciError], HttpError]] = {
     NoRouteError: HttpError(404, "invalid_request_error", "not_found_error", "unknown_url"),
     WrongMethodError: HttpError(405, "invalid_request_error", "invalid_request_error", "method_not_allowed"),
     WrongEncodingError: HttpError(415, "invalid_request_error", "invalid_request_error", "unsupported_encoding"),
+    WrongMediaTypeError: HttpError(415, "invalid_request_error", "invalid_request_error", "unsupported_media_type"),
+    StorageFullError: HttpError(507, "quota_error", "rate_limit_error", "quota_exceeded"),
     MissingControllerError: HttpError(400, "not_found_error", "invalid_request_error", "not_found"),
 }
 """A class without a row has the row of the nearest parent. A class with a code of its own must have a row."""

@@ -1,7 +1,7 @@
 """The folder of a registry: its files, and how files are added and removed.
 
 {sha256}.wasm              the uploaded module; a module exists while this file exists
-{sha256}-sys.json          time and user of the upload
+{sha256}-sys.json          time, users and visibility of the upload (`owners.py`)
 {sha256}-{key}.cwasm       compiled for one wasmtime, one configuration and one kind of processor
 {sha256}-{key}-{vocabulary}.memory   a guest of the module that has read a vocabulary (`guests/snapshot.py`)
 tags.json                  tag → TagInfo
@@ -16,7 +16,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from aici_base.errors import UnavailableError
 from aici_runtime.modules.tags import is_module_id
 
 _CHUNK_BYTES = 65536
+_ID_CHARS = 64
 
 
 class ModuleFiles:
@@ -45,13 +46,30 @@ class ModuleFiles:
     def snapshot(self, module_id: str, cache_key: str, vocabulary_id: str) -> Path:
         return self.folder / f"{module_id}-{cache_key}-{vocabulary_id}.memory"
 
-    def snapshot_sizes(self) -> Mapping[str, int]:
-        """Return the bytes on disk of all snapshots, by module id."""
+    def stored_sizes(self) -> Mapping[str, int]:
+        """Return the bytes on disk of all files of a module, by module id: compiled code and snapshots, too."""
         sizes: Counter[str] = Counter()
-        for path in self.folder.glob("*.memory"):
-            with _readable(path):
-                sizes[path.name.partition("-")[0]] += path.stat().st_blocks * 512
+        with _readable(self.folder):
+            for entry in os.scandir(self.folder):
+                if is_module_id(entry.name[:_ID_CHARS]):
+                    with _readable(Path(entry.path)):
+                        status = entry.stat()
+                        # A snapshot is sparse.
+                        sizes[entry.name[:_ID_CHARS]] += min(status.st_size, status.st_blocks * 512)
         return sizes
+
+    def note_use(self, path: Path) -> None:
+        """Note that compiled code is used now."""
+        with suppress(OSError):  # a store on a disk that cannot be written
+            os.utime(path)
+
+    def last_use(self, module_id: str) -> float:
+        """Return when the module was last used or changed, in Unix seconds; 0 without files."""
+        latest = 0.0
+        for path in self.folder.glob(f"{module_id}*"):
+            with _readable(path):
+                latest = max(latest, path.stat().st_mtime)
+        return latest
 
     def module_ids(self) -> list[str]:
         return [path.stem for path in self.folder.glob("*.wasm") if is_module_id(path.stem)]

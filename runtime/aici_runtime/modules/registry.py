@@ -1,31 +1,49 @@
-"""Modules by the sha256 of their bytes, tags that name modules, and compiled code beside them."""
+"""Modules by the sha256 of their bytes, tags that name modules, and compiled code beside them.
+
+A module that is not shared does not exist for a user who has not uploaded it: the same bytes of two users are stored
+once and belong to both. `EVERYBODY` sees all modules.
+"""
 
 import hashlib
 import os
 import sys
 import threading
 import time
+from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Final
 
 import orjson
 
 from aici_base.cache_files import sync, write_atomically
-from aici_base.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
+from aici_base.errors import ForbiddenError, InUseError, NotFoundError, QuotaError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
 from aici_runtime.modules.compile_failures import CompileFailures
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.module_files import ModuleFiles, content_of, copy_sparse, size_of
+from aici_runtime.modules.owners import Ownership
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
 from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
+EVERYBODY: Final = Auth("", is_admin=True)
+"""The caller of methods that ask for no user: sees everything, as upstream AICI's users do."""
+
 _NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
 _QUOTA_HINT = "remove controllers no longer needed"
 _QUOTA_CLI_HINT = f"{_QUOTA_HINT}: aici ctrl rm"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StorageLimits:
+    """The limits of one user, in place of the registry's `per_user`. None: no limit but the total."""
+
+    modules: int | None = None
+    stored_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,12 +56,14 @@ class Module:
     created: int | None
     created_by: str | None
     tags: tuple[str, ...]
+    shared: bool = True
 
 
 class Registry:
     """Owns only the folder, which other processes may share. Methods may be called from any thread.
 
-    `compile` compiles a Wasm file into a code file, whole or not at all.
+    `compile` compiles a Wasm file into a code file, whole or not at all. `evict`: at a quota, the user's own modules
+    without tags make room, the least recently used first; without `evict`, an upload is refused.
     """
 
     def __init__(
@@ -55,6 +75,7 @@ class Registry:
         modules: Quota = _NO_QUOTA,
         stored_mib: Quota = _NO_QUOTA,
         compile: Callable[[Path, Path], None] = compile_module,  # noqa: A002
+        evict: bool = False,
     ) -> None:
         self._files = ModuleFiles(folder)
         self._cache_key = cache_key
@@ -62,6 +83,7 @@ class Registry:
         self._module_quota = modules
         self._stored_quota = stored_mib
         self._compile = compile
+        self._evict = evict
         self._failures = CompileFailures()
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -69,40 +91,58 @@ class Registry:
         """Remove the leftovers of killed processes."""
         self._files.sweep()
 
-    def add(self, binary: bytes, auth: Auth) -> ModuleInfo:
-        """Compile and store a module. Idempotent: a stored module keeps its first uploader.
+    def add(self, binary: bytes, auth: Auth, *, shared: bool = True, limits: StorageLimits | None = None) -> ModuleInfo:
+        """Compile and store a module. Idempotent: a stored module gets another owner.
 
-        Raise UsageError if the module is not a controller (remembered for an hour), QuotaError if a quota is exceeded.
+        `shared`: everybody may see the module. `limits`: of the user. Raise UsageError if the module is not a
+        controller (remembered for an hour), QuotaError if a quota is exceeded.
         """
         self._refuse_if_restricted()
         started = time.monotonic()
         module_id = hashlib.sha256(binary).hexdigest()
+        room = _Room(auth, limits)
         with self._turns[module_id]:
             size = self._sizes(module_id)
             if size is None or size[0] != len(binary) or not size[1]:
                 if size is None:
-                    self._check_room(len(binary), auth)
-                size = self._bring_in(module_id, binary, auth)
+                    self._check_room(len(binary), room, without=set(self._idle(room.auth)))
+                size = self._bring_in(module_id, binary, room, shared=shared)
+            else:
+                self._note_owner(module_id, room, shared=shared)
         return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
 
-    def _bring_in(self, module_id: str, binary: bytes, auth: Auth) -> tuple[int, int]:
-        record = {"created": int(time.time()), "auth": asdict(auth)}
+    def _bring_in(self, module_id: str, binary: bytes, room: "_Room", *, shared: bool) -> tuple[int, int]:
         with self._files.arriving() as new:
             (new / "wasm").write_bytes(binary)
-            (new / "record").write_bytes(orjson.dumps(record))
             self._compile_once(module_id, new)
             for path in new.iterdir():
                 sync(path)
             size = (new / "code").stat().st_size
             with self._files.changing():
                 if self._sizes(module_id) is None:
-                    self._check_room(len(binary) + size, auth)
+                    self._make_room(len(binary) + size, room)
                 (new / "code").rename(self._code(module_id))
-                if self._sizes(module_id) is None:
-                    (new / "record").rename(self._files.record(module_id))
+                self._write_owner(module_id, room.auth, shared=shared, is_new=self._sizes(module_id) is None)
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)
         return len(binary), size
+
+    def _note_owner(self, module_id: str, room: "_Room", *, shared: bool) -> None:
+        """Make the user an owner of a stored module, and share the module if `shared`."""
+        self._files.note_use(self._code(module_id))
+        known = self._ownership(module_id)
+        if known.is_owned_by(room.auth) and known.is_shared >= shared:
+            return
+        with self._files.changing():
+            if not known.is_owned_by(room.auth):
+                self._make_room(self._files.stored_sizes()[module_id], room)
+            self._write_owner(module_id, room.auth, shared=shared)
+
+    def _write_owner(self, module_id: str, auth: Auth, *, shared: bool, is_new: bool = False) -> None:
+        """Write the record of a module; call inside `changing`."""
+        known = Ownership(is_shared=False) if is_new else self._ownership(module_id)
+        owned = known.with_owner(auth, int(time.time()), shared=shared)
+        write_atomically(self._files.record(module_id), owned.document())
 
     def _compile_once(self, module_id: str, new: Path) -> None:
         """Compile `new`/wasm into `new`/code. Raise UsageError at once if this failed within the last hour."""
@@ -113,20 +153,44 @@ class Registry:
             self._failures.note(module_id, error)
             raise
 
-    def _check_room(self, size_bytes: int, auth: Auth) -> None:
-        """Raise QuotaError if another module of `size_bytes` exceeds a quota."""
-        modules = self.modules()
-        own = [module for module in modules if module.created_by == auth.user]
-        self._module_quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
-        self._check_stored(size_bytes, modules, own)
+    def _make_room(self, size_bytes: int, room: "_Room") -> None:
+        """Check the quotas for another module of `size_bytes`. Remove the user's least recently used modules without
+        tags as far as needed; if all of them would not be enough, remove none. Call inside `changing`."""
+        if self._fits(size_bytes, room, without=()):
+            return
+        idle = sorted(self._idle(room.auth), key=self._files.last_use)
+        count = bisect_left(range(len(idle)), True, key=lambda n: self._fits(size_bytes, room, without=set(idle[:n])))
+        self._check_room(size_bytes, room, without=set(idle[:count]))
+        for module_id in idle[:count]:
+            self._files.remove(module_id)
 
-    def _check_stored(self, size_bytes: int, modules: Sequence[Module], own: Sequence[Module]) -> None:
-        snapshots = self._files.snapshot_sizes()
-        total, of_user = (
-            size_bytes + sum(m.wasm_size + (m.compiled_size or 0) + snapshots.get(m.module_id, 0) for m in ms)
-            for ms in (modules, own)
-        )
-        self._stored_quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
+    def _idle(self, auth: Auth) -> list[str]:
+        """Return the modules that may make room: of this user alone, without tags."""
+        if not self._evict:
+            return []
+        modules = [(module, self._ownership(module.module_id)) for module in self.modules()]
+        return [module.module_id for module, owned in modules if not module.tags and set(owned.owners) == {auth.user}]
+
+    def _fits(self, size_bytes: int, room: "_Room", *, without: Container[str]) -> bool:
+        try:
+            self._check_room(size_bytes, room, without=without)
+        except QuotaError:
+            return False
+        return True
+
+    def _check_room(self, size_bytes: int, room: "_Room", *, without: Container[str] = ()) -> None:
+        """Raise QuotaError if another module of `size_bytes` exceeds a quota, were the modules `without` gone."""
+        modules = [module_id for module_id in self._files.module_ids() if module_id not in without]
+        own = [module_id for module_id in modules if self._ownership(module_id).is_owned_by(room.auth)]
+        quota = room.quota(self._module_quota, room.modules)
+        quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
+        self._check_stored(size_bytes, modules, own, room)
+
+    def _check_stored(self, size_bytes: int, modules: Sequence[str], own: Sequence[str], room: "_Room") -> None:
+        stored = self._files.stored_sizes()
+        total, of_user = (size_bytes + sum(stored.get(module_id, 0) for module_id in ids) for ids in (modules, own))
+        quota = room.quota(self._stored_quota, room.stored_mib)
+        quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
 
     def compiled(self, module_id: str) -> Path:
         """Return the file with the compiled code; compile the module first if the file is missing."""
@@ -143,6 +207,7 @@ class Registry:
                         if self._sizes(module_id) is None:
                             raise _no_module(module_id)
                         (new / "code").rename(code)
+        self._files.note_use(code)
         return code
 
     def snapshot(self, module_id: str, vocabulary_id: str) -> Path:
@@ -159,10 +224,10 @@ class Registry:
             copy_sparse(content, new / "memory", os.fstat(content).st_size)
             sync(new / "memory")
             with self._files.changing():
-                modules = self.modules()
-                owner = next((m.created_by for m in modules if m.module_id == module_id), None)
+                modules, first = self._files.module_ids(), self._ownership(module_id).first
+                own = [each for each in modules if first and self._ownership(each).is_owned_by(first)]
                 size = (new / "memory").stat().st_blocks * 512
-                self._check_stored(size, modules, [m for m in modules if m.created_by == owner])
+                self._check_stored(size, modules, own, _Room(EVERYBODY))
                 if self._sizes(module_id) is None:
                     raise _no_module(module_id)
                 (new / "memory").rename(path)
@@ -180,8 +245,13 @@ class Registry:
             raise _no_module(module_id)
         return content
 
-    def modules(self) -> list[Module]:
-        """Return all modules, newest first."""
+    def check_visible(self, module_id: str, auth: Auth) -> None:
+        """Raise NotFoundError for a module that does not exist, or does not for this user."""
+        if self._sizes(module_id) is None or not self._ownership(module_id).is_visible_to(auth):
+            raise _no_module(module_id)
+
+    def modules(self, auth: Auth = EVERYBODY) -> list[Module]:
+        """Return all modules that a user sees, newest first. A module of several owners is the asking owner's own."""
         names: dict[str, list[str]] = defaultdict(list)
         for tag in self._read_tags().values():
             names[tag.module_id].append(tag.tag)
@@ -189,15 +259,19 @@ class Registry:
         for module_id in self._files.module_ids():
             if (size := self._sizes(module_id)) is None:
                 continue  # removed a moment ago
-            created, user = self._record(module_id)
+            owned = self._ownership(module_id)
+            if not owned.is_visible_to(auth):
+                continue
+            user = auth.user if owned.is_owned_by(auth) else owned.first.user if owned.first else None
             found.append(
                 Module(
                     module_id=module_id,
                     wasm_size=size[0],
                     compiled_size=size[1] or None,
-                    created=created,
+                    created=None if user is None else owned.owners.get(user),
                     created_by=user,
                     tags=tuple(sorted(names[module_id])),
+                    shared=owned.is_shared,
                 )
             )
         return sorted(found, key=lambda module: (-(module.created or 0), module.module_id))
@@ -205,18 +279,21 @@ class Registry:
     def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
         """Remove a module and return its tags, which are removed too; tags require `force`. Running guests continue.
 
-        Raise InUseError if tags name the module and `force` is not given. Raise ForbiddenError unless the user owns the
-        module and its tags, or is an admin.
+        A module with other owners stays theirs, with their tags. Raise InUseError if tags name the module and `force`
+        is not given. Raise ForbiddenError unless the user owns the module and its tags, or is an admin.
         """
         self._refuse_if_restricted()
         _check_id(module_id)
         with self._files.changing():
-            if self._sizes(module_id) is None:
-                raise _no_module(module_id)
-            if not auth.is_admin and self._record(module_id)[1] != auth.user:
+            self.check_visible(module_id, auth)
+            owned = self._ownership(module_id)
+            if not auth.is_admin and not owned.is_owned_by(auth):
                 raise ForbiddenError(f"module {module_id} was uploaded by another user")
+            has_others = not auth.is_admin and len(owned.owners) > 1
             known = self._read_tags()
             names = sorted(tag.tag for tag in known.values() if tag.module_id == module_id)
+            if has_others:
+                names = [name for name in names if owns(auth, name)]
             if names and not force:
                 raise InUseError(
                     f"module {module_id} has the tags {', '.join(names)}",
@@ -227,9 +304,24 @@ class Registry:
                 del known[name]
             if names:
                 self._write_tags(known)
-            self._files.remove(module_id)
+            if has_others:
+                write_atomically(self._files.record(module_id), owned.without_owner(auth.user).document())
+            else:
+                self._files.remove(module_id)
             sync(self._files.folder)
         return names
+
+    def share(self, module_id: str, auth: Auth) -> None:
+        """Show a module to everybody. Raise ForbiddenError unless the user owns the module, or is an admin."""
+        self._refuse_if_restricted()
+        with self._files.changing():
+            self.check_visible(module_id, auth)
+            owned = self._ownership(module_id)
+            if owned.is_shared:
+                return
+            if not auth.is_admin and not owned.is_owned_by(auth):
+                raise ForbiddenError(f"module {module_id} was uploaded by another user")
+            write_atomically(self._files.record(module_id), replace(owned, is_shared=True).document())
 
     def set_tags(self, module_id: str, tags: Sequence[str], auth: Auth) -> list[TagInfo]:
         """Point all `tags` at the module, or none if any tag is refused."""
@@ -237,6 +329,7 @@ class Registry:
         _check_id(module_id)
         for tag in tags:
             check_tag(tag, auth)
+        self.check_visible(module_id, auth)
         self.compiled(module_id)
         with self._files.changing():
             if (size := self._sizes(module_id)) is None:
@@ -256,19 +349,24 @@ class Registry:
             _check_owner(tag, auth)
             self._write_tags(known)
 
-    def get_tags(self) -> list[TagInfo]:
-        """Return all tags, newest first."""
-        return sorted(self._read_tags().values(), key=lambda info: (-info.updated_at, info.tag))
+    def get_tags(self, auth: Auth = EVERYBODY) -> list[TagInfo]:
+        """Return all tags of modules that a user sees, newest first."""
+        tags = [info for info in self._read_tags().values() if self._ownership(info.module_id).is_visible_to(auth)]
+        return sorted(tags, key=lambda info: (-info.updated_at, info.tag))
 
-    def resolve(self, name: str) -> str:
-        """Return the module id for a module id or a tag."""
+    def resolve(self, name: str, auth: Auth = EVERYBODY) -> str:
+        """Return the module id for a module id or a tag. Raise NotFoundError if the user does not see the module."""
         if is_module_id(name):
+            if not auth.is_admin:
+                self.check_visible(name, auth)
             return name
         if name.startswith("gh:"):
             raise UsageError(
                 "controllers from GitHub are not supported", hint="download the .wasm file, then upload the file"
             )
         if not is_tag(name) or (info := self._read_tags().get(name)) is None:
+            raise _no_tag(name)
+        if not self._ownership(info.module_id).is_visible_to(auth):
             raise _no_tag(name)
         return info.module_id
 
@@ -280,12 +378,8 @@ class Registry:
         wasm_size = size_of(self._files.wasm(module_id))
         return None if wasm_size is None else (wasm_size, size_of(self._code(module_id)) or 0)
 
-    def _record(self, module_id: str) -> tuple[int | None, str | None]:
-        content = content_of(self._files.record(module_id))
-        if content is None:
-            return None, None
-        record = orjson.loads(content)
-        return record["created"], record["auth"]["user"]
+    def _ownership(self, module_id: str) -> Ownership:
+        return Ownership.read(content_of(self._files.record(module_id)))
 
     def _read_tags(self) -> dict[str, TagInfo]:
         content = content_of(self._files.tags)
@@ -309,6 +403,28 @@ class Registry:
                 hint="use a controller that the runtime already has",
                 cli_hint="the runtime was started with --restricted",
             )
+
+
+@dataclass(frozen=True, slots=True)
+class _Room:
+    """Whose quota an upload takes."""
+
+    auth: Auth
+    limits: StorageLimits | None = None
+
+    @property
+    def modules(self) -> int | None:
+        return self.limits.modules if self.limits else None
+
+    @property
+    def stored_mib(self) -> int | None:
+        return self.limits.stored_mib if self.limits else None
+
+    def quota(self, quota: Quota, own: int | None) -> Quota:
+        """Return the quota with the user's own limit."""
+        if self.limits is None:
+            return quota
+        return replace(quota, per_user=sys.maxsize if own is None else own)
 
 
 def _check_id(module_id: str) -> None:

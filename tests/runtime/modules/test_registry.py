@@ -1,5 +1,6 @@
 """The registry alone: rights, consistency, many processes at once, and death at any moment."""
 
+import os
 import signal
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from aici_base.errors import (
     ForbiddenError,
     InUseError,
     NotFoundError,
+    QuotaError,
     UnavailableError,
     UsageError,
 )
@@ -22,7 +24,8 @@ from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
 from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.module_files import ModuleFiles
-from aici_runtime.modules.registry import Registry
+from aici_runtime.modules.registry import Registry, StorageLimits
+from aici_runtime.quota import Quota
 from tests.runtime.support import wat
 from tests.runtime.support.registries import ADMIN, KEY, fake_compile, leftovers, open_registry, seen, wasm
 
@@ -60,6 +63,111 @@ def test_code_for_another_machine_does_not_count(registry: Registry, tmp_path: P
     assert other.modules()[0].compiled_size == len(ONE) + 8
     other.remove(ONE_ID, ANN)
     assert [path.name for path in (tmp_path / "modules").iterdir()] == [".lock"]
+
+
+class TestVisibility:
+    def test_of_a_module_that_is_not_shared(self, registry: Registry) -> None:
+        registry.add(ONE, ANN, shared=False)
+        registry.set_tags(ONE_ID, ["ann.x"], ANN)
+        for user, is_seen in ((ANN, True), (BOB, False), (ADMIN, True)):
+            assert [module.module_id for module in registry.modules(user)] == [ONE_ID] * is_seen
+            assert [tag.tag for tag in registry.get_tags(user)] == ["ann.x"] * is_seen
+        for refused in (
+            lambda: registry.resolve(ONE_ID, BOB),
+            lambda: registry.resolve("ann.x", BOB),
+            lambda: registry.set_tags(ONE_ID, ["bob.x"], BOB),
+            lambda: registry.remove(ONE_ID, BOB),
+            lambda: registry.share(ONE_ID, BOB),
+        ):
+            with pytest.raises(NotFoundError):
+                refused()
+        registry.share(ONE_ID, ANN)
+        assert registry.resolve("ann.x", BOB) == registry.resolve(ONE_ID, BOB) == ONE_ID
+        with pytest.raises(ForbiddenError):
+            registry.remove(ONE_ID, BOB)
+
+    def test_of_two_owners(self, registry: Registry) -> None:
+        registry.add(ONE, ANN, shared=False)
+        registry.add(ONE, BOB, shared=False)
+        assert [module.created_by for module in (*registry.modules(ANN), *registry.modules(BOB))] == ["ann", "bob"]
+        registry.remove(ONE_ID, ANN)
+        assert (registry.modules(ANN), len(registry.modules(BOB))) == ([], 1)
+        assert registry.modules()[0].created_by == "bob"
+        registry.remove(ONE_ID, BOB)
+        assert registry.modules() == []
+
+    def test_a_record_without_owners_is_shared(self, registry: Registry, tmp_path: Path) -> None:
+        """Registries of earlier versions, and of upstream AICI."""
+        registry.add(ONE, ANN, shared=False)
+        registry.add(TWO, ANN, shared=False)
+        files = ModuleFiles(tmp_path / "modules")
+        files.record(ONE_ID).write_bytes(b'{"created":7,"auth":{"user":"ann","is_admin":false}}')
+        files.record(TWO_ID).unlink()
+        told = {
+            module.module_id: (module.created, module.created_by, module.shared) for module in registry.modules(BOB)
+        }
+        assert told == {ONE_ID: (7, "ann", True), TWO_ID: (None, None, True)}
+        registry.remove(ONE_ID, ANN)
+
+
+class TestQuotas:
+    """Each module takes 2,000 bytes of Wasm and code, and 4 KiB blocks of records."""
+
+    @pytest.fixture
+    def registry(self, tmp_path: Path) -> Registry:
+        modules, stored = Quota("modules", "", 4, 3), Quota("MB of modules", "", 1_000, 1_000)
+        folder = tmp_path / "modules"
+        return Registry(folder, cache_key=KEY, modules=modules, stored_mib=stored, compile=fake_compile, evict=True)
+
+    def used_at(self, tmp_path: Path, module_id: str, at: float) -> None:
+        for path in (tmp_path / "modules").glob(f"{module_id}*"):
+            os.utime(path, (at, at))
+
+    def test_the_least_recently_used_module_without_a_tag_makes_room(self, registry: Registry, tmp_path: Path) -> None:
+        ids = [registry.add(wasm(str(number))[1], ANN).module_id for number in range(3)]
+        registry.set_tags(ids[0], ["ann.x"], ANN)
+        for at, module_id in enumerate((ids[0], ids[2], ids[1])):
+            self.used_at(tmp_path, module_id, at)
+        registry.add(ONE, ANN)
+        assert {module.module_id for module in registry.modules()} == {ids[0], ids[1], ONE_ID}
+        registry.compiled(ids[1])
+        registry.add(TWO, ANN)
+        assert {module.module_id for module in registry.modules()} == {ids[0], ids[1], TWO_ID}
+
+    def test_modules_with_tags_and_of_others_stay(self, registry: Registry) -> None:
+        for number in range(3):
+            module_id = registry.add(wasm(str(number))[1], ANN).module_id
+            registry.set_tags(module_id, [f"ann.x{number}"], ANN)
+        registry.add(ONE, BOB)
+        with pytest.raises(QuotaError, match=r"too many modules for one user \(at most 3\)"):
+            registry.add(TWO, ANN)
+        with pytest.raises(QuotaError, match=r"too many modules \(at most 4\)"):
+            registry.add(TWO, ADMIN)
+        registry.add(TWO, BOB)  # in the place of its other module
+        assert TWO_ID in {module.module_id for module in registry.modules()}
+        assert ONE_ID not in {module.module_id for module in registry.modules()}
+
+    def test_code_for_other_machines_counts(self, tmp_path: Path) -> None:
+        stored = Quota("MB of modules", "", 1_000, 2)
+        registry = Registry(tmp_path / "modules", cache_key=KEY, stored_mib=stored, compile=fake_compile)
+        big = b"\0asm" + b"." * 500_000
+        module_id = registry.add(big, ANN).module_id
+        Registry(tmp_path / "modules", cache_key="other", compile=fake_compile).compiled(module_id)
+        with pytest.raises(QuotaError, match="too many MB of modules for one user"):
+            registry.add(big + b"x", ANN)
+        registry.add(ONE, ANN)
+
+    def test_what_would_not_fit_removes_nothing(self, registry: Registry) -> None:
+        registry.add(ONE, ANN)
+        with pytest.raises(QuotaError):
+            registry.add(TWO, ANN, limits=StorageLimits(modules=3, stored_mib=0))
+        assert registry.has(ONE_ID)
+
+    def test_a_second_owner_needs_room(self, registry: Registry) -> None:
+        registry.add(ONE, ANN)
+        with pytest.raises(QuotaError):
+            registry.add(ONE, BOB, limits=StorageLimits(modules=0))
+        registry.add(ONE, BOB, limits=StorageLimits(modules=1))
 
 
 class TestRemoval:

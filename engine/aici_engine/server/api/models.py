@@ -20,8 +20,8 @@ from aici_engine.server.telemetry.metrics import Metrics
 
 def make_models(config: ServerConfig) -> Models:
     """Return the models of a server, none of them loaded."""
-    store, metrics = Store(fixed=config.modules), Metrics()
-    constraints, templates = Constraints(store.fixed), TemplateProcesses()
+    store, metrics = Store(fixed=config.modules, is_bounded=True), Metrics()
+    constraints, templates = Constraints(store), TemplateProcesses()
     first, limit = config.models[0], config.loading.memory_bytes
     admission = Admission(first.engine.max_num_seqs + config.max_queue)
 

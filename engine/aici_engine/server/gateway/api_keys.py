@@ -4,6 +4,9 @@
 key = "sk-..."                  # or sha256 = "...": of the key, in hexadecimal digits
 controllers = ["regex", "my-.*"]  # regexes of whole names; without it: all
 upload = false                  # no new controllers, no tags
+uploads_per_hour = 100
+max_modules = 500               # uploaded controllers in the store
+max_stored_mib = 2000           # of uploaded controllers, with compiled code
 templates = true                # may send chat templates, which may compute for long
 requests_per_minute = 60
 max_concurrency = 4             # sequences at a time; forks above it wait
@@ -11,7 +14,7 @@ weight = 2                      # of the engine, twice the share of a key withou
 min_priority = -1               # requests may be sooner by one step; without it: none but an admin's
 tokens_per_minute = 20000       # of prompts and answers
 guest_cpu_per_minute = 30       # seconds of processor time of controllers
-admin = true                    # may set tags that belong to others
+admin = true                    # sees everybody's controllers, and may set tags that belong to others
 """
 
 import base64
@@ -26,18 +29,22 @@ import stat
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from starlette.requests import HTTPConnection
 
 from aici_base.errors import UnauthorizedError, UsageError
-from aici_engine.server.service.admission import Principal
+from aici_engine.server.service.admission import DEFAULT_STORAGE, Principal
+from aici_runtime.modules.registry import StorageLimits
 
 _FIELDS: Mapping[str, type] = {
     "key": str,
     "sha256": str,
     "admin": bool,
     "upload": bool,
+    "uploads_per_hour": int,
+    "max_modules": int,
+    "max_stored_mib": int,
     "templates": bool,
     "controllers": list,
     "requests_per_minute": int,
@@ -48,6 +55,7 @@ _FIELDS: Mapping[str, type] = {
     "guest_cpu_per_minute": float,
 }
 _HINT = 'write a table per key: [keys.NAME] and key = "..."'
+_UPLOADS_PER_HOUR: Final = 200
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 _log = logging.getLogger(__name__)
@@ -161,6 +169,12 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         name=name,
         is_admin=table.get("admin", False),
         may_upload=table.get("upload", True),
+        has_own_controllers=True,
+        uploads_per_hour=table.get("uploads_per_hour", None if table.get("admin", False) else _UPLOADS_PER_HOUR),
+        storage=StorageLimits(
+            modules=table.get("max_modules", DEFAULT_STORAGE.modules),
+            stored_mib=table.get("max_stored_mib", DEFAULT_STORAGE.stored_mib),
+        ),
         may_template=table.get("templates", False),
         controllers=_patterns(where, table["controllers"]) if "controllers" in table else None,
         requests_per_minute=table.get("requests_per_minute"),

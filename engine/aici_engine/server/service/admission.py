@@ -6,14 +6,18 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aici_base.errors import ForbiddenError, RateLimitError, UnavailableError, UsageError
+from aici_controllers.store import MODULES, STORED_MIB
 from aici_engine.request import Share
 from aici_engine.server.link import wire
 from aici_engine.server.service.budgets import Bucket, Budgets
+from aici_runtime.channels.envelope import Auth
+from aici_runtime.modules.registry import StorageLimits
 
 _RETRY_AFTER_S = 1.0
+DEFAULT_STORAGE: Final = StorageLimits(modules=MODULES.per_user, stored_mib=STORED_MIB.per_user)
 
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
@@ -23,6 +27,8 @@ class Principal:
     """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences; forks
     above it wait.
 
+    `has_own_controllers`: other keys do not see the controllers that the key uploads, unless it shares them. `storage`:
+    of uploaded controllers.
     `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
     beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `tokens_per_minute` counts
     prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `is_background`: for the
@@ -32,6 +38,9 @@ class Principal:
     name: str = "localhost"
     is_admin: bool = True
     may_upload: bool = True
+    has_own_controllers: bool = False
+    uploads_per_hour: int | None = None
+    storage: StorageLimits = DEFAULT_STORAGE
     may_template: bool = True
     controllers: tuple[re.Pattern[str], ...] | None = None
     requests_per_minute: int | None = None
@@ -41,6 +50,11 @@ class Principal:
     tokens_per_minute: int | None = None
     guest_cpu_per_minute: float | None = None
     is_background: bool = False
+
+    @property
+    def auth(self) -> Auth:
+        """The user whom the store of controllers sees."""
+        return Auth(self.name, is_admin=self.is_admin)
 
     @property
     def share(self) -> Share:

@@ -12,7 +12,7 @@ import asyncio
 import hashlib
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
@@ -24,6 +24,7 @@ from aici_controllers.catalog import SCRIPT_GUESTS, guest_names, guest_path
 from aici_controllers.constraints import Constraint
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
+from aici_controllers.store import Store
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.turns import Turns
@@ -53,9 +54,9 @@ class Constraints:
     check depends neither on the vocabulary nor on the key.
     """
 
-    def __init__(self, fixed: Mapping[str, str]) -> None:
-        """`fixed`: name → module id of the controllers that the server starts with."""
-        self.fixed = fixed
+    def __init__(self, store: Store) -> None:
+        """`store`: the controllers of the server."""
+        self.store = store
         self._turns = Turns(_TURNS, most_per_key=_TURNS_PER_KEY)
         self._known: OrderedDict[bytes, CheckedCall | AiciError] = OrderedDict()
         self._known_chars = 0
@@ -132,7 +133,7 @@ class KeyConstraints:
         """Return the call of a controller by module id, tag or shipped name; `structural_tag` is a name, too.
 
         The argument of a shipped controller is checked. Raises UsageError for an invalid name, ForbiddenError if the
-        key may not use the controller.
+        key may not use the controller, NotFoundError if the controller belongs to another key.
         """
         name = _UPSTREAM_NAMES.get(name, name)
         if not (is_module_id(name) or is_tag(name)):
@@ -141,9 +142,16 @@ class KeyConstraints:
         self._principal.check_controller(constraints.TRANSLATED.get(name, name))
         text = argument if isinstance(argument, str) else _json(argument)
         if name not in guest_names() and name not in constraints.TRANSLATED:
-            # A fixed name wins over a tag of the same name.
-            return CheckedCall(self._all.fixed.get(name, name), text)
+            return CheckedCall(await self._found(name), text)
         return await self._check("controller", text, name, lambda: constraints.named(name, text))
+
+    async def _found(self, name: str) -> str:
+        """Return the module id, or the tag. Raise NotFoundError for a module that the key does not see."""
+        fixed = self._all.store.fixed
+        # A fixed name wins over a tag of the same name.
+        if name in fixed or self._principal.is_admin:
+            return fixed.get(name, name)
+        return await asyncio.to_thread(self._all.store.resolve, name, self._principal.auth)
 
     async def _check(
         self, kind: str, text: str | list[str], options: object, check: Callable[[], Constraint]

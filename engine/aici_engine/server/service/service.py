@@ -68,7 +68,7 @@ class Service:
         self.limits = limits or RequestLimits()
         self.store = store or Store()
         self.chat_settings = chat_settings or ChatSettings()
-        self.constraints = constraints or Constraints(self.store.fixed)
+        self.constraints = constraints or Constraints(self.store)
         self.vocabulary = ModelVocabulary(model_dir)
         self.templates = templates or TemplateProcesses()
         self.template = ChatTemplate.of(model_dir, self.templates.own)

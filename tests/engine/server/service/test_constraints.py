@@ -10,6 +10,7 @@ import pytest
 from aici_base.errors import ControllerError, UnavailableError, UsageError
 from aici_controllers import check_cost, constraints
 from aici_controllers.constraints import Constraint
+from aici_controllers.store import Store
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import Constraints
 from tests.support.lmtp import connected
@@ -44,7 +45,7 @@ class Checks:
 
 def test_a_result_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch), Constraints({})
+        checks, known = Checks(monkeypatch), Constraints(Store(fixed={}))
         results = [await known.of(key).regex("a+") for key in (A, B, A)]
         assert checks.checked == ["a+"]
         assert results[0] == results[1] == results[2]
@@ -55,7 +56,7 @@ def test_a_result_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("failure", [UsageError("no", hint="so", param="p"), ControllerError("the guest failed")])
 def test_a_failure_is_remembered(monkeypatch: pytest.MonkeyPatch, failure: UsageError) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch, failure), Constraints({})
+        checks, known = Checks(monkeypatch, failure), Constraints(Store(fixed={}))
         raised = []
         for _ in range(3):
             with pytest.raises(type(failure), match=failure.message) as each:
@@ -70,7 +71,7 @@ def test_a_failure_is_remembered(monkeypatch: pytest.MonkeyPatch, failure: Usage
 
 def test_a_failure_of_the_installation_is_not_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch, UnavailableError("not built")), Constraints({})
+        checks, known = Checks(monkeypatch, UnavailableError("not built")), Constraints(Store(fixed={}))
         for _ in range(2):
             with pytest.raises(UnavailableError):
                 await known.of(A).regex("a+")
@@ -81,7 +82,7 @@ def test_a_failure_of_the_installation_is_not_remembered(monkeypatch: pytest.Mon
 
 def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch), Constraints({})
+        checks, known = Checks(monkeypatch), Constraints(Store(fixed={}))
         for number in range(20):
             await known.of(A).regex(f"{number:02}" + "a" * (1 << 20))
         await known.of(A).regex("19" + "a" * (1 << 20))
@@ -94,7 +95,7 @@ def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_same_constraint_at_a_time_is_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch), Constraints({})
+        checks, known = Checks(monkeypatch), Constraints(Store(fixed={}))
         checks.held.clear()
         waiting = [asyncio.create_task(known.of(A).regex("slow")) for _ in range(5)]
         others = [asyncio.create_task(known.of(A).regex(f"{number}")) for number in range(5)]
@@ -108,7 +109,7 @@ def test_the_same_constraint_at_a_time_is_checked_once(monkeypatch: pytest.Monke
 
 def test_slow_checks_of_a_key_do_not_hold_up_another(monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
-        checks, known = Checks(monkeypatch), Constraints({})
+        checks, known = Checks(monkeypatch), Constraints(Store(fixed={}))
         checks.held.clear()
         slow = [asyncio.create_task(known.of(A).regex(f"slow{number}")) for number in range(6)]
         await known.of(B).regex("quick")  # ends while all of the other key's are held

@@ -15,6 +15,7 @@ from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
 from tests.engine.server.gateway.test_api_keys import key_file
 from tests.runtime.support import wat
+from tests.support import large_module
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import fake_service
 from tests.support.model import default_model_dir
@@ -129,7 +130,7 @@ def test_bytes_come_with_their_id(ask: Ask) -> None:
 
 def test_rights_of_keys(ask: Ask) -> None:
     assert ask("GET", "", key="nobody").status_code == 401
-    assert ask("POST", "", key="ann", content=WASM).status_code == 200
+    assert ask("POST", "?share=true", key="ann", content=WASM).status_code == 200
     assert tag(ask, "mine", key="ann").json()["message"] == "permission denied for tag name"
     assert tag(ask, "ann.x", key="ann").status_code == tag(ask, "bob.x", key="bob").status_code == 200
     refusals = [
@@ -194,3 +195,181 @@ def test_a_fixed_name_wins_over_a_tag(tmp_path: Path) -> None:
     assert api.post("/v1/run", json={"controller": "mine", "controller_arg": ""}).status_code == 200
     assert engine.submitted[0].controller == HEX
     assert [module["tags"] for module in api.get(URL).json()["controllers"]] == [["mine"]]
+
+
+class TestVisibility:
+    """A key sees the controllers that it has uploaded, those of the server, and shared ones."""
+
+    def sees(self, ask: Ask, key: str) -> bool:
+        """Whether the key sees the module of these tests; every way must say the same."""
+        answers = {
+            HEX in {module["module_id"] for module in ask("GET", "", key=key).json()["controllers"]},
+            "ann.x" in {tag["tag"] for tag in ask("GET", "/tags", key=key).json()["tags"]},
+            ask("GET", f"/{HEX}", key=key).status_code == 200,
+            ask("GET", "/ann.x", key=key).status_code == 200,
+        }
+        assert len(answers) == 1
+        return answers.pop()
+
+    def test_of_an_upload(self, ask: Ask) -> None:
+        ask("POST", "", key="ann", content=WASM)
+        assert tag(ask, "ann.x", key="ann").status_code == 200
+        assert [self.sees(ask, key) for key in ("ann", "bob", "root")] == [True, False, True]
+        missing = "0" * 64
+        for method, path, given in (
+            ("GET", "/{}", {}),
+            ("DELETE", "/{}", {}),
+            ("DELETE", "/{}?force=true", {}),
+        ):
+            hidden, absent = (ask(method, path.format(each), key="bob", **given) for each in (HEX, missing))
+            assert hidden.status_code == absent.status_code == 404
+            assert hidden.text.replace(HEX, missing) == absent.text
+        for share in (False, True):
+            hidden, absent = (
+                ask("POST", "/tags", key="bob", json={"module_id": each, "tags": ["bob.x"], "share": share})
+                for each in (HEX, missing)
+            )
+            assert hidden.status_code == 404
+            assert hidden.text.replace(HEX, missing) == absent.text
+        assert ask("GET", "/regex", key="bob").status_code == 200
+
+    @pytest.mark.parametrize("by_tag", [True, False])
+    def test_sharing(self, ask: Ask, by_tag: bool) -> None:
+        ask("POST", "" if by_tag else "?share=true", key="ann", content=WASM)
+        shared = {"module_id": HEX, "tags": ["ann.x"], "share": by_tag}
+        assert ask("POST", "/tags", key="ann", json=shared).status_code == 200
+        assert [self.sees(ask, key) for key in ("ann", "bob", "root")] == [True, True, True]
+        [module] = [each for each in ask("GET", "", key="bob").json()["controllers"] if each["module_id"] == HEX]
+        assert (module["shared"], module["created_by"]) == (True, "ann")
+        assert ask("DELETE", f"/{HEX}?force=true", key="bob").status_code == 403
+        assert tag(ask, "bob.x", key="bob").status_code == 200
+
+    def test_the_same_bytes_of_two_keys(self, ask: Ask) -> None:
+        ask("POST", "", key="ann", content=WASM)
+        tag(ask, "ann.x", key="ann")
+        assert ask("POST", "", key="bob", content=WASM).json()["module_id"] == HEX
+        tag(ask, "bob.x", key="bob")
+        for key in ("ann", "bob"):
+            [module] = [each for each in ask("GET", "", key=key).json()["controllers"] if each["module_id"] == HEX]
+            assert (module["shared"], module["created_by"]) == (False, key)
+        assert ask("DELETE", f"/{HEX}", key="ann").status_code == 409
+        assert ask("DELETE", f"/{HEX}?force=true", key="ann").json()["tags"] == ["ann.x"]
+        assert ask("GET", f"/{HEX}", key="ann").status_code == 404
+        assert ask("GET", "/bob.x", key="bob").content == WASM
+        assert ask("DELETE", f"/{HEX}?force=true", key="bob").json()["tags"] == ["bob.x"]
+        assert ask("GET", f"/{HEX}", key="root").status_code == 404
+
+    def test_runs(self, tmp_path: Path) -> None:
+        engine = FakeEngine()
+        service = Service(
+            engine.client, model_dir=default_model_dir(), name="it", admission=Admission(8), store=Store(tmp_path / "s")
+        )
+        api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, KEYS))))
+
+        def run(key: str, controller: str) -> Response:
+            body = {"controller": controller, "controller_arg": ""}
+            answer: Response = api.post("/v1/run", json=body, headers={"api-key": key})
+            return answer
+
+        api.post(URL, content=WASM, headers={"api-key": "ann"})
+        api.post(f"{URL}/tags", json={"module_id": HEX, "tags": ["ann.x"]}, headers={"api-key": "ann"})
+        for name in (HEX, "ann.x"):
+            assert [run(key, name).status_code for key in ("ann", "bob", "root")] == [200, 404, 200]
+        assert run("bob", HEX).text.replace(HEX, "0" * 64) == run("bob", "0" * 64).text
+        assert {call.controller for call in engine.submitted} == {HEX, "ann.x"}
+
+    def test_without_keys_all_is_seen(self, tmp_path: Path) -> None:
+        service, _ = fake_service()
+        service.store = Store(tmp_path / "store")
+        api = TestClient(create_app(service))
+        assert api.post(URL, content=WASM).status_code == 200
+        [module] = [each for each in api.get(URL).json()["controllers"] if each["module_id"] == HEX]
+        assert (module["shared"], module["created_by"]) == (True, "localhost")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"content-type": "application/wasm"}, 200),
+        ({"content-type": "Application/Wasm; v=1"}, 200),
+        ({"content-type": "application/octet-stream"}, 200),
+        ({}, 200),  # upstream AICI's client names no type
+        ({"origin": "http://testserver"}, 415),
+        ({"content-type": "text/plain"}, 415),
+        ({"content-type": "text/plain;charset=UTF-8"}, 415),
+        ({"content-type": "application/x-www-form-urlencoded"}, 415),
+        ({"content-type": "multipart/form-data; boundary=x"}, 415),
+        ({"content-type": ""}, 415),
+    ],
+)
+def test_media_types_of_uploads(ask: Ask, headers: dict[str, str], status: int) -> None:
+    answer = ask("POST", "", content=WASM, headers=headers)
+    assert answer.status_code == status
+    if status == 415:
+        assert answer.json()["hint"] == "send the header Content-Type: application/wasm"
+        assert HEX not in listed(ask)
+
+
+class TestQuotas:
+    @pytest.fixture
+    def ask(self, tmp_path: Path) -> Ask:
+        keys = (
+            KEYS
+            + """
+[keys.two]
+key = "two"
+max_modules = 2
+
+[keys.small]
+key = "small"
+max_stored_mib = 1
+
+[keys.rare]
+key = "rare"
+uploads_per_hour = 2
+"""
+        )
+        service, _ = fake_service()
+        service.store = Store(tmp_path / "store", is_bounded=True)
+        api = TestClient(create_app(service, keys=Keys(key_file(tmp_path, keys))), raise_server_exceptions=False)
+
+        def ask(method: str, path: str, *, key: str = "root", **given: Any) -> Response:
+            answer: Response = api.request(method, f"{URL}{path}", headers={"api-key": key}, **given)
+            return answer
+
+        return ask
+
+    def upload(self, ask: Ask, number: int, key: str) -> Response:
+        return ask("POST", "", key=key, content=wat.Module().build(create=f"(i32.const {number})"))
+
+    def test_of_modules(self, ask: Ask) -> None:
+        one, two = (self.upload(ask, number, "two").json()["module_id"] for number in range(2))
+        for number, module_id in enumerate((one, two)):
+            assert tag(ask, f"two.{'xy'[number]}", key="two", module_id=module_id).status_code == 200
+        full = self.upload(ask, 3, "two")
+        assert full.status_code == 507
+        assert full.json() == {
+            "message": "too many modules for one user (at most 2)",
+            "hint": "remove controllers no longer needed",
+            "code": "quota_error",
+        }
+        assert self.upload(ask, 3, "ann").status_code == 200
+        ask("DELETE", "/tags/two.x", key="two")
+        three = self.upload(ask, 3, "two").json()["module_id"]
+        assert [ask("GET", f"/{each}", key="two").status_code for each in (one, two, three)] == [404, 200, 200]
+
+    def test_of_bytes(self, ask: Ask) -> None:
+        padded = [large_module.padded(wat.plain() + bytes([0, 2, 1, number]), 300_000) for number in range(4)]
+        for wasm in padded[:3]:
+            assert ask("POST", "", key="small", content=wasm).status_code == 200
+        stored = ask("GET", "", key="small").json()["controllers"]
+        assert sum(module["created_by"] == "small" for module in stored) == 3
+        assert ask("POST", "", key="small", content=padded[3]).status_code == 200
+        stored = ask("GET", "", key="small").json()["controllers"]
+        assert sum(module["created_by"] == "small" for module in stored) == 3  # the first made room
+
+    def test_of_uploads_an_hour(self, ask: Ask) -> None:
+        assert [self.upload(ask, 1, "rare").status_code for _ in range(3)] == [200, 200, 429]
+        refused = self.upload(ask, 1, "rare")
+        assert refused.json()["message"] == "the key rare may upload 2 controllers an hour"
+        assert 1_700 < int(refused.headers["retry-after"]) <= 1_800
