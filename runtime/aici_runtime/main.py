@@ -146,6 +146,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
             uses_pools=pool_size > 0,
+            # A guest has a watchdog, its request may have a process of variables, and a template keeps a fork.
+            max_processes=4 * (min(settings.instances.total, NUM_WORKER_SLOTS) + settings.templates) + 64,
             memory_bytes=settings.limits.memory_bytes * (NUM_WORKER_SLOTS if pool_size else 1),
             stepper_pidfd=own_pidfd,
         )

@@ -19,7 +19,7 @@ from aici_base.ids import SeqId
 from aici_runtime.client import Runtime
 from aici_runtime.wire import MidOp
 from tests.runtime.support import tokenizer, wat
-from tests.runtime.support.hostile_runtime import MARK, HostileConfig
+from tests.runtime.support.hostile_runtime import MARK, NO_NAMESPACES, HostileConfig
 from tests.runtime.support.native_code import ATTEMPTS
 from tests.runtime.support.processes import bind
 
@@ -34,7 +34,7 @@ def config(folder: Path, *extra_args: str) -> HostileConfig:
         tokenizer=tokenizer.byte_level(folder),
         cache_dir=folder / "cache",
         max_step_time_ms=_PATIENCE_MS,
-        extra_args=extra_args,
+        extra_args=("--max-instances=8", *extra_args),
     )
 
 
@@ -64,14 +64,15 @@ def outcomes_here() -> dict[str, str]:
         return attempt(runtime, SeqId(1), list(ATTEMPTS))
 
 
-def outcomes_of(user: int) -> dict[str, str]:
+def outcomes_of(user: int, *, has_namespaces: bool = True) -> dict[str, str]:
     """Return the outcomes of all attempts, with a runtime of a user. Root alone may name another user."""
+    environment = dict(os.environ) if has_namespaces else os.environ | {NO_NAMESPACES: "1"}
     command = [sys.executable, "-m", "tests.runtime.walls", "--json"]
     if user != os.geteuid():
         # The interpreter may lie in a folder of root's. The sandbox takes this capability from guests, as all others.
         may_read = ["--inh-caps=+dac_read_search", "--ambient-caps=+dac_read_search"]
         command = ["setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups", *may_read, *command]
-    done = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE)
+    done = subprocess.run(command, cwd=_ROOT, check=True, stdout=subprocess.PIPE, env=environment)
     read: dict[str, str] = orjson.loads(done.stdout)
     return read
 
@@ -80,9 +81,11 @@ def main() -> None:
     if "--json" in sys.argv:
         sys.stdout.buffer.write(orjson.dumps(outcomes_here()))
         return
-    columns = {"as a user" if os.geteuid() else "as root": outcomes_of(os.geteuid())}
-    if os.geteuid() == 0:
-        columns["as a user"] = outcomes_of(NOBODY)
+    users = {"root": 0, "a user": NOBODY} if os.geteuid() == 0 else {"a user": os.geteuid()}
+    columns = {}
+    for name, user in users.items():
+        columns[f"as {name}"] = outcomes_of(user)
+        columns[f"as {name}, without namespaces"] = outcomes_of(user, has_namespaces=False)
     print("| attempt |", " | ".join(columns), "|")
     print("|---|" + "---|" * len(columns))
     for name in ATTEMPTS:

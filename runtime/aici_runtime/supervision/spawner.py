@@ -42,7 +42,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
-    """`memory_bytes`: linear memory of all guests of a process. `uses_pools`: `--placement pool`."""
+    """`memory_bytes`: linear memory of all guests of a process. `uses_pools`: `--placement pool`.
+    `max_processes`: processes and threads of all guests together."""
 
     table: WorkerSlotTable
     transfer: GuestTransfer | None
@@ -56,6 +57,7 @@ class SpawnerConfig:
     store_dir: Path
     memory_bytes: int
     uses_pools: bool
+    max_processes: int
     stepper_pidfd: int
 
 
@@ -175,6 +177,7 @@ def _enter_sandbox(config: SpawnerConfig) -> Sandbox:
         user=config.worker_user,
         modules=config.store_dir,
         seals=not config.uses_pools,
+        max_processes=config.max_processes,
     )
     _log.info(
         "guests are confined by WebAssembly, %s", sandbox.names(wall for wall in entered.walls if not wall.reason)

@@ -5,12 +5,14 @@ WebAssembly is the wall; the sandbox is for the day when the wall has a hole. Th
 - `enter`, in the spawner: no new rights, no writing of files, no socket to the outside, no program, no other process.
   A fork inherits everything.
 - `Sandbox.seal`, in the process of a guest, once the compiled module is loaded and before the guest's first
-  instruction: no file at all, no new code, no memory that no limit counts, no capability, and not the user root.
+  instruction: no file at all, no new code, no memory that no limit counts, no capability, not the
+  user root, and a limit of processes.
 
 A protection that the kernel lacks is left out; `Sandbox.walls` has the reason.
 
-RLIMIT_DATA is generous, because host functions need memory too. Two limits are not set: RLIMIT_NPROC would count all
-processes of the user, and RLIMIT_FSIZE would hit wasmtime's images of a guest's memory (memfd).
+RLIMIT_DATA is generous, because host functions need memory too. RLIMIT_NPROC counts all processes of the user, so the
+limit is set only where guests have a user, or a namespace of users, of their own. RLIMIT_FSIZE is not set: the limit
+would hit wasmtime's images of a guest's memory (memfd).
 """
 
 import ctypes
@@ -19,22 +21,22 @@ import pwd
 import resource
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 import orjson
 
 from aici_base.errors import UsageError
-from aici_runtime.workers import capabilities, landlock, syscall_filter
+from aici_runtime.workers import capabilities, landlock, namespaces, syscall_filter
 from aici_runtime.workers.landlock import Landlock
 
 _PR_SET_DUMPABLE, _PR_SET_NO_NEW_PRIVS = 4, 38
 _MAX_DESCRIPTORS = 1024
+_MAX_PROCESSES = 4096
 _ROOM_FOR_THE_HOST_BYTES = 512 * 1024 * 1024
-_NOBODY: Final = 65534
 _TO_LOAD = 1 << capabilities.DAC_OVERRIDE | 1 << capabilities.DAC_READ_SEARCH
 _TO_CHANGE_USER = 1 << capabilities.SETUID | 1 << capabilities.SETGID
-_TO_STOP_NOBODY = _TO_CHANGE_USER | 1 << capabilities.KILL
-"""Without KILL, the runtime could not stop a guest of another user."""
+_TO_RULE = _TO_CHANGE_USER | 1 << capabilities.KILL | 1 << capabilities.SYS_NICE
+"""Without the last two, the runtime could neither stop nor slow a guest of another user."""
 
 
 class Wall(NamedTuple):
@@ -47,20 +49,26 @@ class Wall(NamedTuple):
 class Sandbox:
     """What `enter` leaves to `seal`. `seals` is False for pools, which load modules as long as they live."""
 
-    def __init__(self, *, memory_bytes: int, user: str | None, modules: Path | None, seals: bool) -> None:
+    def __init__(
+        self, *, memory_bytes: int, user: str | None, modules: Path | None, seals: bool, max_processes: int
+    ) -> None:
         self.walls: list[Wall] = []
         self._seals = seals
-        self._becomes_nobody = False
+        self._max_processes = max_processes
+        self._counts_processes = False
+        self._becomes: int | None = None
         self._no_files: Landlock | None = None
         self._serving: syscall_filter.SyscallFilter | None = None
         _limit(memory_bytes)
         self._stands("resource limits")
+        self._leave_namespaces()
         if user is not None:
             _become(user, modules)
         libc = ctypes.CDLL(None)
         libc.prctl(_PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0)
         self._stands("no_new_privs")
         self._drop_capabilities(user)
+        self._count_processes()
         libc.prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
         self._stands("not dumpable")
         missing = syscall_filter.missing()
@@ -72,10 +80,12 @@ class Sandbox:
         on."""
         if not self._seals:
             return
-        if self._becomes_nobody:
+        if self._becomes is not None:
             os.setgroups([])
-            os.setresgid(_NOBODY, _NOBODY, _NOBODY)
-            os.setresuid(_NOBODY, _NOBODY, _NOBODY)
+            os.setresgid(self._becomes, self._becomes, self._becomes)
+            os.setresuid(self._becomes, self._becomes, self._becomes)
+        if self._counts_processes:
+            _lower(resource.RLIMIT_NPROC, self._max_processes)
         capabilities.keep_only(0)
         if self._no_files is not None:
             self._no_files.enter()
@@ -86,18 +96,29 @@ class Sandbox:
     def _stands(self, name: str, reason: str = "") -> None:
         self.walls.append(Wall(name, reason))
 
+    def _leave_namespaces(self) -> None:
+        self._counts_processes, reason = namespaces.leave_others(capabilities.effective())
+        self._stands("namespaces of network and IPC", reason)
+
     def _drop_capabilities(self, user: str | None) -> None:
         able = capabilities.effective()
-        self._becomes_nobody = os.geteuid() == 0 and able & _TO_STOP_NOBODY == _TO_STOP_NOBODY
+        if self._seals and user is None and os.geteuid() == 0 and able & _TO_RULE == _TO_RULE:
+            self._becomes = namespaces.unused_user()
+            self._counts_processes = self._becomes is not None
         capabilities.forget_bounding_set()
-        capabilities.keep_only(able & (_TO_LOAD | (_TO_CHANGE_USER if self._becomes_nobody else 0)))
+        capabilities.keep_only(able & (_TO_LOAD | (_TO_CHANGE_USER if self._becomes is not None else 0)))
         self._stands("no capabilities", self._unless_sealed())
-        if user is not None or self._becomes_nobody:
-            self._stands("a user without rights", "" if user is not None else self._unless_sealed())
+        if user is not None or self._becomes is not None:
+            self._stands("a user without rights")
         elif os.geteuid() == 0:
-            self._stands("a user without rights", "root lacks the capabilities SETUID, SETGID and KILL here")
+            lacks = "root lacks the capabilities SETUID, SETGID, KILL and SYS_NICE, or numbers of users"
+            self._stands("a user without rights", self._unless_sealed() or lacks)
         else:
             self._stands("a user without rights", "only root can run guests as another user (--worker-user)")
+
+    def _count_processes(self) -> None:
+        reason = "" if self._counts_processes else "the limit would count all processes of the user"
+        self._stands("a limit of processes", self._unless_sealed() or reason)
 
     def _unless_sealed(self) -> str:
         return "" if self._seals else "pools load modules as long as they live (--placement pool)"
@@ -122,13 +143,21 @@ class Sandbox:
             syscall_filter.loading().install()
 
 
-def enter(*, memory_bytes: int, user: str | None = None, modules: Path | None = None, seals: bool = True) -> Sandbox:
+def enter(
+    *,
+    memory_bytes: int,
+    user: str | None = None,
+    modules: Path | None = None,
+    seals: bool = True,
+    max_processes: int = _MAX_PROCESSES,
+) -> Sandbox:
     """Enter the sandbox: this process and all future children, once, while the process has a single thread.
 
-    `memory_bytes`: linear memory of a guest. `modules`: the only folder whose files can still be read, until `seal`.
+    `memory_bytes`: linear memory of a guest. `max_processes`: processes and threads of all guests together.
+    `modules`: the only folder whose files can still be read, until `seal`.
     Raises UsageError for a `user` who is unknown, whom this process may not become, or who cannot read the folder.
     """
-    return Sandbox(memory_bytes=memory_bytes, user=user, modules=modules, seals=seals)
+    return Sandbox(memory_bytes=memory_bytes, user=user, modules=modules, seals=seals, max_processes=max_processes)
 
 
 def names(walls: Iterable[Wall]) -> str:

@@ -53,6 +53,7 @@ _LOADING: dict[str, Numbers] = {
     "memfd_create": (319, 279),
     # giving up rights
     "setresuid": (117, 147), "setresgid": (119, 149), "setgroups": (116, 159), "capset": (126, 91),
+    "prlimit64": (302, 261),
     "landlock_restrict_self": (446, 446),
 }  # fmt: skip
 """Allowed until a guest is loaded (`serving`)."""

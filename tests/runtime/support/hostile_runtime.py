@@ -4,6 +4,7 @@
 Nothing else differs from `aicirt`: the sandbox is the real one.
 """
 
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,9 +14,13 @@ import orjson
 from aici_runtime import main
 from aici_runtime.config import RuntimeConfig
 from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.workers import namespaces
 from tests.runtime.support import native_code
 
 MARK = b"native: "
+NO_NAMESPACES = "AICI_TEST_NO_NAMESPACES"
+"""A variable of the environment: the kernel refuses new namespaces."""
+
 _START = f"import sys; sys.path[:0] = [{str(Path(__file__).parents[3])!r}]; import {__name__} as r; r.run()"
 
 
@@ -39,5 +44,7 @@ def run() -> None:
             text = orjson.dumps({name: native_code.outcome(name) for name in names}) + b"\n"
         plain_log(self, text)
 
+    if NO_NAMESPACES in os.environ:
+        namespaces.leave_others = lambda _: (False, "switched off by a test")
     HostFunctions.log = log  # type: ignore[method-assign]
     sys.exit(main.main())
