@@ -53,12 +53,14 @@ def batch(
     with BatchInput(lines) as given:
         if given.is_file(output):
             raise UsageError(f"{output} is the file of the requests", hint="name another file with -o")
-        with BatchOutput(output, retry_errors=retry_errors) as results:
+        with BatchOutput(output) as results:
             if strangers := results.finished.keys() - given.ids.keys():
                 raise UsageError(
                     f"{output} has results of other requests, such as {min(strangers)!r}",
                     hint="name another file with -o, or move this one",
                 )
+            if retry_errors:
+                results.drop_errors()
             if len(results.finished) < len(given.ids):
                 opened = (
                     _on_server(server, concurrency)

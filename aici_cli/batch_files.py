@@ -88,11 +88,10 @@ class BatchOutput:
     """The file of results, or stdout. A context manager.
 
     `finished`: custom_id of every result in the file → whether the result is an error. A torn last line is cut off.
-    `retry_errors`: results that are errors are removed first.
     Raises UsageError if the file is anything else than results, and InUseError if another process writes the file.
     """
 
-    def __init__(self, path: Path, *, retry_errors: bool = False) -> None:
+    def __init__(self, path: Path) -> None:
         self.finished: dict[str, bool] = {}
         self.path = path
         if str(path) == "-":
@@ -106,8 +105,6 @@ class BatchOutput:
         try:
             if self._is_file:
                 self._resume()
-            if retry_errors and any(self.finished.values()):
-                self._drop_errors()
         except BaseException:
             os.close(self._descriptor)
             raise
@@ -119,6 +116,17 @@ class BatchOutput:
             rest = rest[os.write(self._descriptor, rest) :]
         if self._is_file:
             os.fsync(self._descriptor)
+
+    def drop_errors(self) -> None:
+        """Remove the results that are errors. A killed process leaves the old file or the new file."""
+        if not any(self.finished.values()):
+            return
+        path = self.path.resolve()
+        try:
+            self._descriptor = self._without_errors(path, path.with_name(f".{path.name}.{os.getpid()}.tmp"))
+        except OSError as error:
+            raise UsageError(f"{path} cannot be written: {error.strerror}") from error
+        self.finished = {custom_id: False for custom_id, is_error in self.finished.items() if not is_error}
 
     def __enter__(self) -> Self:
         return self
@@ -143,10 +151,8 @@ class BatchOutput:
         os.fsync(self._descriptor)
         sync(self.path.parent)  # the name of a new file
 
-    def _drop_errors(self) -> None:
-        """Replace the file by one with the other results. A killed process leaves the old file or the new file."""
-        path = self.path.resolve()
-        new = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    def _without_errors(self, path: Path, new: Path) -> int:
+        """Replace the file by `new`, which has the results that are no errors; return the locked descriptor."""
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC
         descriptor = os.open(new, flags, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
         try:
@@ -161,9 +167,8 @@ class BatchOutput:
             new.unlink(missing_ok=True)
             os.close(descriptor)
             raise
-        self.finished = {custom_id: False for custom_id, is_error in self.finished.items() if not is_error}
         os.close(self._descriptor)
-        self._descriptor = descriptor
+        return descriptor
 
     def _take(self, number: int, text: bytes) -> None:
         try:

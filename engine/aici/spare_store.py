@@ -17,7 +17,7 @@ _HINT: Final = "AICI_STORE_DIR names a folder for controllers, TMPDIR one for te
 
 def can_grow(folder: Path) -> bool:
     """Return whether `folder`, which may not exist yet, can be written and its disk has room."""
-    while not folder.exists():
+    while not os.path.exists(folder):  # Path.exists raises where a folder cannot be looked into
         folder = folder.parent
     disk = os.statvfs(folder)
     return os.access(folder, os.W_OK | os.X_OK) and disk.f_bavail * disk.f_frsize >= _ROOM_BYTES

@@ -131,13 +131,21 @@ def test_a_request_that_is_broken_off_before_it_is_sent_ends_too() -> None:
 def test_an_exchange_at_its_end_leaves_the_connection_to_the_next() -> None:
     with Peer([OK, OK]) as peer:
         server = Server(peer.url)
-        with server.send("GET", "/models") as first:
+        first = server.send("GET", "/models")
+        with first:
             first.response().read()
+        first.break_off()
         with server.send("GET", "/models") as second:
-            second.any_response()
-            first.break_off()
             assert second.response().read() == b"{}"
     assert [len(requests) for requests in peer.requests] == [2]
+
+
+def test_a_request_after_the_end_of_the_client_is_an_error_of_ours() -> None:
+    with Peer([OK]) as peer:
+        server = Server(peer.url)
+        server.close()
+        with pytest.raises(AiciError, match="closed"):
+            get(server)
 
 
 @pytest.mark.parametrize("size", [1, 3, 1000])

@@ -164,8 +164,9 @@ def test_wrong_uses(tmp_path: Path) -> None:
     assert not out.exists()
     other = b'{"id":"batch_req_1","custom_id":"b","response":null,"error":{"code":"x","message":""}}\n'
     out.write_bytes(other)
-    with pytest.raises(UsageError, match="has results of other requests, such as 'b'"):
-        _batch(given, out)
+    for again in (False, True):
+        with pytest.raises(UsageError, match="has results of other requests, such as 'b'"):
+            _batch(given, out, retry_errors=again)
     assert out.read_bytes() == other
 
 

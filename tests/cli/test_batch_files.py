@@ -81,7 +81,8 @@ def test_errors_are_removed_to_be_tried_again(tmp_path: Path) -> None:
     lines = _results(list("abcd"))
     path.write_bytes(b"".join([*lines, failure("e", "batch_expired", "late"), b'{"id"']))
     path.chmod(0o640)
-    with BatchOutput(tmp_path / "link", retry_errors=True) as output:
+    with BatchOutput(tmp_path / "link") as output:
+        output.drop_errors()
         assert output.finished == {"b": False, "d": False}
         assert path.read_bytes() == lines[1] + lines[3]
         with pytest.raises(InUseError):
@@ -96,7 +97,8 @@ def test_without_errors_the_file_stays(tmp_path: Path) -> None:
     path = tmp_path / "out"
     path.write_bytes(result("a", Answer(200, b"{}")))
     before = path.stat().st_ino
-    with BatchOutput(path, retry_errors=True) as output:
+    with BatchOutput(path) as output:
+        output.drop_errors()
         assert output.finished == {"a": False}
     assert path.stat().st_ino == before
 

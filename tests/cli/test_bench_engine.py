@@ -8,12 +8,15 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from aici_base.errors import NotFoundError
 from aici_cli.bench.engines.compare import decode_rate
 from aici_cli.bench.engines.process import BenchEngineError, Process
+from aici_cli.bench.engines.report import print_tables
 from aici_cli.bench.peers import Kind, find_peer, known_peers
 from aici_cli.bench.quality import Measured
 from tests.engine.support import write_tiny_model
@@ -193,3 +196,16 @@ def test_decoding_counts_while_all_decode() -> None:
     assert decode_rate([[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]) == 0
     # Tokens before the first token of the other sequence are slow and do not count.
     assert decode_rate([[0.0, 4.0, 5.0, 6.0], [4.0, 5.0, 6.0]]) == 2
+
+
+def test_tables_of_results(capsys: pytest.CaptureFixture[str]) -> None:
+    head = {"engine": "aici", "form": "float32"}
+    speed = {"measure": "speed", "batch": 1, "prefill_tokens_per_s": 90.4, "prefill_to_best_peer": 1.5}
+    speed |= {"decode_tokens_per_s": 10.0, "decode_to_best_peer": None, "step_ms": 100.0, "same_first_tokens": 0.5}
+    costs = {"measure": "costs", "version": "1", "start_s": 1.0, "load_s": 2.0, "now_bytes": 3e6, "peak_bytes": 4e6}
+    costs |= {"error": "out of luck", "limit_tokens_per_s": 15.0}
+    print_tables([head | speed, head | costs], cast("Any", SimpleNamespace(device="cpu", threads=2, rounds=3)), 2e10)
+    said = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["aici", "float32", "1", "90", "1.50", "10.0", "100.00", "50%", "1.50"] in said
+    assert ["aici", "float32", "1", "1.0", "2.0", "3", "4"] in said
+    assert ["aici", "float32:", "out", "of", "luck"] in said

@@ -20,7 +20,10 @@ from aici.remote.error_answers import error_of
 from aici.remote.transport import BREAKER, Breaker, Transport
 
 _CONNECT_S: Final = 10.0
-_BROKEN: Final = (httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError)
+_BROKEN: Final = (
+    *(httpcore2.NetworkError, httpcore2.ProtocolError, httpcore2.TimeoutException, OSError),
+    RuntimeError,  # of httpx, once the client is closed
+)
 
 
 class Server:
