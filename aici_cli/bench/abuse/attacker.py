@@ -28,8 +28,11 @@ def _main() -> None:
             raise SystemExit(f"the attack's controller was refused: {answer.status} {text.decode()[:300]}")
         return str(json.loads(text)["module_id"])
 
+    one_at_a_time = threading.Lock()
+
     def answered(status: str) -> None:
-        print(status.replace("\n", " "), flush=True)
+        with one_at_a_time:
+            print(status.replace("\n", " "), flush=True)
 
     begin = ATTACKS[plan["attack"]].prepare(Attacker(client, upload, answered))
     answered("ready")
