@@ -344,7 +344,8 @@ class Registry:
         self._refuse_if_restricted()
         with self._files.changing():
             known = self._read_tags()
-            if known.pop(tag, None) is None:
+            info = known.pop(tag, None)
+            if info is None or not self._ownership(info.module_id).is_visible_to(auth):
                 raise _no_tag(tag)
             _check_owner(tag, auth)
             self._write_tags(known)

@@ -78,6 +78,7 @@ class TestVisibility:
             lambda: registry.set_tags(ONE_ID, ["bob.x"], BOB),
             lambda: registry.remove(ONE_ID, BOB),
             lambda: registry.share(ONE_ID, BOB),
+            lambda: registry.remove_tag("ann.x", BOB),
         ):
             with pytest.raises(NotFoundError):
                 refused()
