@@ -32,13 +32,15 @@ class Share:
     `owner`: requests of one user have the same owner. `weight`: so many sequences of this owner run for each sequence
     of an owner with weight 1, while there are not places for all. `most`: the sequences of the owner that compute at a
     time, forks included; further sequences wait. `guest_cpu_s`: seconds of processor time that the owner's guests may
-    use in a minute; beyond, they take part in fewer steps. None: no bound.
+    use in a minute; beyond, they take part in fewer steps. `pages`: the pages of the cache that the owner's sequences
+    may hold, each sequence counted by itself; further sequences wait. None: no bound.
     """
 
     owner: str = ""
     weight: int = 1
     most: int | None = None
     guest_cpu_s: float | None = None
+    pages: int | None = None
 
 
 NOBODY: Final = Share()

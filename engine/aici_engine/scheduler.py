@@ -151,6 +151,8 @@ class Scheduler:
                 continue
             if turns[seq] == OVER:
                 return
+            if self._is_beyond_pages(seq):
+                continue
             need = self._num_needed(seq)
             while need > self._cache.num_free_pages - promised:
                 victim = self._newest_suspended(held) or self._newest_with_less_right(seq, turns, held)
@@ -205,6 +207,7 @@ class Scheduler:
         self._num_plans += 1
         turns = in_turn([seq for seq in self.running if not seq.guest.suspended])
         active = without_background([seq for seq, turn in turns.items() if turn < OVER])
+        self._take_back_pages(active, held)
         if held or put_off:
             active = [seq for seq in active if seq.group not in held and seq.group not in put_off]
         del active[self._max_num_seqs :]
@@ -334,6 +337,26 @@ class Scheduler:
             if has_less_right and self._may_stop(other, held):
                 return other
         return None
+
+    def _is_beyond_pages(self, seq: Sequence) -> bool:
+        """Return whether the owner may hold fewer pages than it would with `seq`. A sequence alone is never beyond."""
+        if seq.share.pages is None:
+            return False
+        owned = [other for other in self.running if other.share.owner == seq.share.owner]
+        return bool(owned) and self._num_pages([*owned, seq]) > seq.share.pages
+
+    def _take_back_pages(self, active: list[Sequence], held: Groups) -> None:
+        """Preempt the newest sequences of owners who hold more pages than they may, and take them out of `active`."""
+        for seq in reversed(list(active)):
+            if seq.share.pages is None:
+                continue
+            owned = [other for other in self.running if other.share.owner == seq.share.owner]
+            if len(owned) > 1 and self._num_pages(owned) > seq.share.pages and self._may_stop(seq, held):
+                self._preempt(seq)
+                active.remove(seq)
+
+    def _num_pages(self, seqs: list[Sequence]) -> int:
+        return sum(self._cache.num_pages_for(len(seq.tokens)) for seq in seqs)
 
     def _may_stop(self, seq: Sequence, held: Groups) -> bool:
         return seq.progress.phase is Phase.RUNNING and seq.group not in held

@@ -252,3 +252,23 @@ def test_a_late_owner_waits_for_one_run_at_most(
     while 100 not in step():
         assert num_ended - first <= 1
     scheduler.admit()
+
+
+def test_an_owner_holds_no_more_pages_than_it_may() -> None:
+    scheduler, cache = make(100, 8, 64)
+    bounded = Share(owner="bounded", pages=5)
+    for seq in [*of_owner(bounded, range(1, 5)), *of_owner(BOB, range(5, 7))]:
+        scheduler.add(seq)
+    seen = set()
+    for _ in range(30):
+        scheduler.admit()
+        plan = scheduler.decide()
+        perform(plan, cache)
+        owned = [seq for seq in scheduler.running if seq.share is bounded]
+        assert len(owned) == 1 or sum(len(cache.page_table(seq.seq_id)) for seq in owned) <= 5
+        seen |= {(seq.share.owner, len(owned)) for seq in scheduler.running}
+        assert {5, 6} <= {int(seq.seq_id) for seq in scheduler.running}, "nobody else waits"
+    assert {("bounded", 4), ("bounded", 1)} <= seen, "short sequences together, then the oldest alone, beyond the bound"
+    scheduler.remove(scheduler.running[0])
+    scheduler.admit()
+    assert any(seq.share is bounded for seq in scheduler.running)

@@ -14,6 +14,7 @@ weight = 2                      # of the engine, twice the share of a key withou
 min_priority = -1               # requests may be sooner by one step; without it: none but an admin's
 tokens_per_minute = 20000       # of prompts and answers
 guest_cpu_per_minute = 30       # seconds of processor time of controllers
+cache_pages = 200               # pages of the cache that the key's sequences may hold
 admin = true                    # sees everybody's controllers, and may set tags that belong to others
 """
 
@@ -53,6 +54,7 @@ _FIELDS: Mapping[str, type] = {
     "min_priority": int,
     "tokens_per_minute": int,
     "guest_cpu_per_minute": float,
+    "cache_pages": int,
 }
 _HINT = 'write a table per key: [keys.NAME] and key = "..."'
 _UPLOADS_PER_HOUR: Final = 200
@@ -182,6 +184,7 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         weight=table.get("weight", 1),
         tokens_per_minute=table.get("tokens_per_minute"),
         guest_cpu_per_minute=table.get("guest_cpu_per_minute"),
+        cache_pages=table.get("cache_pages"),
         min_priority=table.get("min_priority", None if table.get("admin", False) else 0),
     )
 

@@ -31,7 +31,8 @@ class Principal:
     of uploaded controllers.
     `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
     beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `tokens_per_minute` counts
-    prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `is_background`: for the
+    prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `cache_pages`: the most
+    pages that sequences of the key may hold. `is_background`: for the
     lines of batches, which take no place in the queue, have no time limit, and are computed when nothing else is.
     """
 
@@ -49,6 +50,7 @@ class Principal:
     min_priority: int | None = None
     tokens_per_minute: int | None = None
     guest_cpu_per_minute: float | None = None
+    cache_pages: int | None = None
     is_background: bool = False
 
     @property
@@ -60,7 +62,11 @@ class Principal:
     def share(self) -> Share:
         """The share of the engine's work."""
         return Share(
-            owner=self.name, weight=self.weight, most=self.max_concurrency, guest_cpu_s=self.guest_cpu_per_minute
+            owner=self.name,
+            weight=self.weight,
+            most=self.max_concurrency,
+            guest_cpu_s=self.guest_cpu_per_minute,
+            pages=self.cache_pages,
         )
 
     @property
