@@ -11,6 +11,7 @@ from starlette.testclient import TestClient
 from aici_engine.server.api.app import create_app
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.gateway.error_responses import ANTHROPIC, OPENAI, REST
+from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.request_limits import RequestLimitsMiddleware
 from aici_engine.server.gateway.route_policy import ELSEWHERE, RoutePolicies, RoutePolicy, with_policy
 from tests.support.fake_engine import FakeEngine
@@ -37,6 +38,13 @@ def test_every_route_has_a_policy(policies: RoutePolicies) -> None:
     sockets = [policy for route, policy in policies.routes if not isinstance(route, Route)]
     assert sockets
     assert all(policy.needs_key and policy.is_counted for policy in sockets)
+
+
+def test_every_json_body_is_parsed_beside_the_event_loop(policies: RoutePolicies) -> None:
+    """The route of a body that FastAPI would parse is of the class that bounds bodies."""
+    with_body = [route for route, _ in policies.routes if getattr(route, "body_field", None) is not None]
+    assert len(with_body) >= 10
+    assert all(isinstance(route, JsonRoute) for route in with_body)
 
 
 def test_a_route_without_a_policy_is_an_error() -> None:
