@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import resource
@@ -69,7 +70,7 @@ class Faults:
         name, pid = found
         began = time.monotonic()
         if name == "aici":
-            self.ends.last_api_death = began
+            self.ends.last_api_death = math.inf  # until it is up again, nobody is answered
             await asyncio.to_thread(self.served.kill_and_start)
             self.ends.last_api_death = time.monotonic()
         else:
