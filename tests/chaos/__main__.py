@@ -73,9 +73,16 @@ async def _tell(ends: Ends, began: float) -> None:
 async def _left(served: Served, http: httpx.AsyncClient, ends: Ends, descriptors: int) -> list[str]:
     """Return what should not be there once all requests have ended, and what is not there though it should."""
     deadline = time.monotonic() + _SETTLE_S
-    while (wrong := await _wrong(served, http, ends, descriptors)) and time.monotonic() < deadline:
+    while (wrong := await _wrong_now(served, http, ends, descriptors)) and time.monotonic() < deadline:
         await asyncio.sleep(0.5)
     return wrong
+
+
+async def _wrong_now(served: Served, http: httpx.AsyncClient, ends: Ends, descriptors: int) -> list[str]:
+    try:
+        return await _wrong(served, http, ends, descriptors)
+    except httpx.HTTPError as error:  # the last fault may have killed the API process, and a new one is starting
+        return [f"no answer: {error!r}"]
 
 
 async def _wrong(served: Served, http: httpx.AsyncClient, ends: Ends, descriptors: int) -> list[str]:
