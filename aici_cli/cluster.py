@@ -1,7 +1,7 @@
 """`aici cluster`: one model over several machines."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -9,6 +9,7 @@ import typer
 
 from aici_base.errors import UsageError
 from aici_cli.output import print_json, say
+from aici_cli.tables import print_table
 from aici_engine.config import DTYPE_HELP, DTYPES
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 app = typer.Typer(help="Run one model over several machines.", no_args_is_help=True, rich_markup_mode=None)
 
 _BATCHES: Final = (1, 16)
+_COLUMNS: Final = ("node", "layers", "also", "weights", "cache", "scratch", "of", "ms/step")
 _SYNTAX: Final = "NAME=12GiB:25GB/s, and if known :0.3ms (round trip to the driver) and :200GFLOP/s"
 _UNITS: Final[Mapping[str, Mapping[str, float]]] = {
     "memory": {"B": 1, "MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40},
@@ -160,20 +162,7 @@ def _document(plan: "PipelinePlan") -> dict[str, Any]:
 
 def _print_plan(plan: "PipelinePlan", dtype: str, *, assumed: bool) -> None:
     request = plan.request
-    print(
-        f"{'node':<12} {'layers':<10} {'also':<16} {'weights':>9} {'cache':>9} {'scratch':>9} {'of':>9} {'ms/step':>8}"
-    )
-    for stage in plan.stages:
-        part = stage.part
-        layers = f"{part.first}-{part.last - 1}" if part.num_layers else "none"
-        also = " ".join(["embedding"] * part.embedding + ["head"] * part.head)
-        sizes = (stage.weight_bytes, stage.page_bytes * plan.num_pages, stage.work_bytes, stage.node.budget_bytes)
-        print(
-            f"{stage.node.name:<12} {layers:<10} {also:<16} {' '.join(f'{_gib(size):>9}' for size in sizes)}"
-            f" {stage.read_s * 1000:>8.1f}"
-        )
-    for node in plan.spares:
-        print(f"{node.name:<12} {'spare':<10}")
+    print_table(_COLUMNS, _rows(plan), num_left=3)
     tokens = plan.num_pages * request.page_size
     print(f"\n{request.dtype} weights; room for {tokens} tokens in {plan.num_pages} pages of {request.page_size}")
     if plan.num_pages < request.num_pages:
@@ -218,3 +207,15 @@ def token(
         return
     print(path)
     say(f"{'made a new token' if is_new else 'the token'} of cluster {found.cluster}")
+
+
+def _rows(plan: "PipelinePlan") -> Iterator[tuple[str, ...]]:
+    """Yield the texts of `_COLUMNS` for every stage, and the names of spare nodes."""
+    for stage in plan.stages:
+        part = stage.part
+        layers = f"{part.first}-{part.last - 1}" if part.num_layers else "none"
+        also = " ".join(["embedding"] * part.embedding + ["head"] * part.head)
+        sizes = (stage.weight_bytes, stage.page_bytes * plan.num_pages, stage.work_bytes, stage.node.budget_bytes)
+        yield stage.node.name, layers, also, *map(_gib, sizes), f"{stage.read_s * 1000:.1f}"
+    for node in plan.spares:
+        yield node.name, "spare"

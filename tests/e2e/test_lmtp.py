@@ -223,16 +223,16 @@ async def test_a_broken_connection_ends_its_streams(server: Server) -> None:
 
 @run
 async def test_sizes(server: Server) -> None:
-    """Large messages are read; a message above 16 MiB ends the sender's connection, and no other connection."""
+    """Large messages are read; a message above 8 MiB ends the sender's connection, and no other connection."""
     async with socket_to(server) as bystander:
         await say(bystander, "GENERATE", prompt="Once upon a time", max_tokens=64)
         async with socket_to(server) as socket:
-            await socket.send("GENERATE " + json.dumps({"stream_id": 1, "model": "x" * (12 << 20)})[:-9])
+            await socket.send("GENERATE " + json.dumps({"stream_id": 1, "model": "x" * (6 << 20)})[:-9])
             assert "truncated" in str(await socket.recv())
             await say(socket, "GENERATE", prompt=[5] * 8192)
             assert "8192" in (await stream(socket))[0]["error"]
             with contextlib.suppress(ConnectionClosed):
-                await socket.send("GENERATE " + "x" * (16 << 20))
+                await socket.send("GENERATE " + "x" * (8 << 20))
             await socket.wait_closed()
             assert socket.close_code in (1006, 1009)
         assert (await stream(bystander))[-1]["finish_reason"]

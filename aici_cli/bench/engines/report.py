@@ -2,13 +2,17 @@
 
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from aici_cli.bench.engines.compare import OURS, Plan, Result
+from aici_cli.tables import print_table
 from aici_engine.cluster.headers import ModelSizes
 
 if TYPE_CHECKING:
     from aici_engine.config import Dtype
+
+_SPEEDS: Final = ("engine", "weights", "batch", "prefill", "×", "decode", "×", "step ms", "same", "× limit")
+_COSTS: Final = ("engine", "weights", "version", "start s", "load s", "MB now", "MB peak")
 
 
 def speeds(results: Sequence[Result], plan: Plan) -> list[dict[str, Any]]:
@@ -70,27 +74,36 @@ def print_tables(rows: Sequence[Mapping[str, Any]], plan: Plan, bandwidth: float
     print(f"{plan.device}, {plan.threads} threads; tokens a second, medians over {plan.rounds} rounds;")
     print("× = median of paired ratios to the best peer in the column;")
     print("same = share of first tokens equal to those of float32 (or of the first engine)")
-    print(
-        f"{'engine':<15} {'weights':<9} {'batch':>5} {'prefill':>9} {'×':>6} {'decode':>9} {'×':>6} {'step ms':>8}"
-        f" {'same':>5} {'× limit':>8}"
-    )
     every = {(row["engine"], row["form"]): row for row in rows if row["measure"] == "costs"}
-    reached = [row for row in rows if row["measure"] == "speed"]
-    for row in sorted(reached, key=lambda row: row["batch"]):
-        limit = every[row["engine"], row["form"]].get("limit_tokens_per_s")
-        to_limit = f"{limit / row['decode_tokens_per_s']:.2f}" if limit and row["batch"] == 1 else ""
-        print(
-            f"{row['engine']:<15} {row['form']:<9} {row['batch']:>5} {row['prefill_tokens_per_s']:>9.0f}"
-            f" {_times(row['prefill_to_best_peer']):>6} {row['decode_tokens_per_s']:>9.1f}"
-            f" {_times(row['decode_to_best_peer']):>6} {row['step_ms']:>8.2f}"
-            f" {_percent(row['same_first_tokens']):>5} {to_limit:>8}"
-        )
+    reached = sorted((row for row in rows if row["measure"] == "speed"), key=lambda row: row["batch"])
+    limits = {key: row.get("limit_tokens_per_s") for key, row in every.items()}
+    print_table(_SPEEDS, (_speed_cells(row, limits[row["engine"], row["form"]]) for row in reached), num_left=2)
     print(f"\nmemory bandwidth {bandwidth / 1e9:.1f} GB/s; × limit: time of a step / time to read the weights")
-    print(f"{'engine':<15} {'weights':<9} {'version':<12} {'start s':>8} {'load s':>7} {'MB now':>7} {'MB peak':>8}")
+    print_table(_COSTS, map(_cost_cells, every.values()), num_left=3)
     for row in every.values():
-        figures = f"{row['now_bytes'] / 1e6:>7.0f} {row['peak_bytes'] / 1e6:>8.0f}  {row['error']}"
-        times = f"{row['start_s']:>8.1f} {row['load_s']:>7.1f}"
-        print(f"{row['engine']:<15} {row['form']:<9} {row['version']:<12} {times} {figures}".rstrip())
+        if row["error"]:
+            print(f"{row['engine']} {row['form']}: {row['error']}")
+
+
+def _speed_cells(row: Mapping[str, Any], limit: float | None) -> tuple[str, ...]:
+    return (
+        row["engine"],
+        row["form"],
+        str(row["batch"]),
+        f"{row['prefill_tokens_per_s']:.0f}",
+        _times(row["prefill_to_best_peer"]),
+        f"{row['decode_tokens_per_s']:.1f}",
+        _times(row["decode_to_best_peer"]),
+        f"{row['step_ms']:.2f}",
+        _percent(row["same_first_tokens"]),
+        f"{limit / row['decode_tokens_per_s']:.2f}" if limit and row["batch"] == 1 else "",
+    )
+
+
+def _cost_cells(row: Mapping[str, Any]) -> tuple[str, ...]:
+    times = f"{row['start_s']:.1f}", f"{row['load_s']:.1f}"
+    sizes = f"{row['now_bytes'] / 1e6:.0f}", f"{row['peak_bytes'] / 1e6:.0f}"
+    return row["engine"], row["form"], row["version"], *times, *sizes
 
 
 def _times(ratio: float | None) -> str:

@@ -30,7 +30,8 @@ from aici_runtime.recordings.trace import MaskReader
 from aici_runtime.tokenizer import vocabulary
 
 _LEFT_OUT = frozenset({"micros", "$rid", "time", "compiled_size", "updated_at", "eos_token_id", "code", "hint"}) | {
-    "first_mask_byte_offset"
+    "first_mask_byte_offset",
+    "cpu_us",
 }
 """Fields ignored by the comparison: measured values, fields missing in some protocol versions, and an offset that
 depends on --bin-size. The masks themselves are compared."""

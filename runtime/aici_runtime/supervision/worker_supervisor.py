@@ -98,6 +98,9 @@ class WorkerSupervisor:
         self._report_socket.detach()
         for fd in list(self._handlers):
             os.close(fd)
+        for worker in self._workers.values():
+            if worker.control is not None:
+                worker.control.close()
 
     def _run(self) -> None:
         try:

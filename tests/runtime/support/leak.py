@@ -91,7 +91,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}
     descriptors["aicirt-side"] -= 2 * templates
-    descriptors["aicirt"] -= list(found.values()).count(POOL)
+    descriptors["aicirt"] -= 2 * list(found.values()).count(POOL)
     return Holdings(
         processes=dict(Counter(name for name in found.values() if name not in (TEMPLATE, POOL))),
         pss_kib={name: _kib(pid, "Pss") for name, pid in parts.items()},

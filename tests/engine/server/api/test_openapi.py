@@ -41,6 +41,11 @@ GOOD: dict[str, dict[str, object]] = {
 }
 
 
+@schemathesis.serializer("application/wasm")
+def _wasm(_context: object, value: bytes) -> bytes:
+    return value
+
+
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
     engine = FakeEngine([answer], calls={"stats": {"active_requests": 0}})
