@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     import aici
 
 MAX_PROMPT_BYTES = 16 << 20
+_LIKELY_TOKENS = 3
 PROMPT_HINT = "give the prompt as an argument, or pipe the prompt to stdin"
 
 
@@ -58,8 +59,9 @@ def run(
         ),
     ] = False,
     explain_top: Annotated[
-        int, typer.Option(min=0, max=MAX_LOGPROBS, help="With --explain: show this many of the likeliest tokens.")
-    ] = 3,
+        int | None,
+        typer.Option(min=0, max=MAX_LOGPROBS, help="With --explain: show this many likely tokens (default: 3)."),
+    ] = None,
     log: Annotated[bool, typer.Option("--log", help="Print the controller's log on stderr.")] = False,
 ) -> None:
     """Continue a prompt, under a constraint if given, or run a script that controls the text."""
@@ -79,6 +81,8 @@ def run(
                 raise UsageError("there are two prompts, an argument and --prompt")
         if sampling["logprobs"] is not None and not json:
             raise UsageError("--logprobs has nothing to be printed in", hint="add --json")
+        if explain_top is not None and not explain:
+            raise UsageError("--explain-top has nothing to be printed in", hint="add --explain")
         opening.check()
         for each in sampling["stop"]:
             check_utf8(each, "--stop")
@@ -87,7 +91,7 @@ def run(
         text = "" if is_script and not given else _prompt(given)  # a script needs no prompt
         options = {name: value for name, value in sampling.items() if name != "max_tokens" or value is not None}
         if explain:
-            options["explain"] = explain_top
+            options["explain"] = _LIKELY_TOKENS if explain_top is None else explain_top
         llm = opening.open(controllers=control is not None)
     with llm:
         results = _run(llm, text, control, options, num_samples=num_samples, chat=chat, quiet=json)

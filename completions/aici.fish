@@ -69,7 +69,7 @@ complete -c aici -n '__fish_seen_subcommand_from run' -l adapter -r -F -d 'A LoR
 complete -c aici -n '__fish_seen_subcommand_from run' -l chat -d 'Put the prompt into the model’s chat template.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l json -d 'Print one JSON document instead of streaming text.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l explain -d 'Print each step: what the mask allowed and refused, forced, taken back. With --json: JSON lines.'
-complete -c aici -n '__fish_seen_subcommand_from run' -l explain-top -r -f -d 'With --explain: show this many of the likeliest tokens.'
+complete -c aici -n '__fish_seen_subcommand_from run' -l explain-top -r -f -d 'With --explain: show this many likely tokens (default: 3).'
 complete -c aici -n '__fish_seen_subcommand_from run' -l log -d 'Print the controller’s log on stderr.'
 complete -c aici -n '__fish_seen_subcommand_from run' -l help -d 'Show this message and exit.'
 complete -c aici -n '__fish_seen_subcommand_from batch' -F

@@ -157,7 +157,7 @@ _aici() {
             '--chat:Put the prompt into the model’s chat template.'
             '--json:Print one JSON document instead of streaming text.'
             '--explain:Print each step\: what the mask allowed and refused, forced, taken back. With --json\: JSON lines.'
-            '--explain-top:With --explain\: show this many of the likeliest tokens.'
+            '--explain-top:With --explain\: show this many likely tokens (default\: 3).'
             '--log:Print the controller’s log on stderr.'
             '--help:Show this message and exit.') ;;
         ("aici batch") next=(

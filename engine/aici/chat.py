@@ -97,6 +97,8 @@ def chat(
     params = sampling_params(sampling, options, constraint)
     if params.logprobs is not None:
         raise UsageError("a chat reports no log-probabilities", hint="use generate, or chat_stream", param="logprobs")
+    if params.explain is not None:
+        raise UsageError("a chat reports no explanations", hint="use generate, or chat_stream", param="explain")
     if constraint is not None and known:
         raise UsageError("a constraint and tools do not go together", hint="leave one of them out")
     if tool_choice not in ("auto", "none", "required") and tool_choice not in known:

@@ -199,6 +199,7 @@ FAILURES: dict[str, tuple[type[aici.AiciError], str, Failing]] = {
         "do not go together",
         lambda llm: llm.chat(WEATHER, aici.regex("a"), tools=[get_weather]),
     ),
+    "explain in a chat": (aici.UsageError, "no explanations", lambda llm: llm.chat(WEATHER, explain=2)),
     "no messages": (aici.UsageError, "messages", lambda llm: llm.chat([])),
     "result without a call": (
         aici.UsageError,

@@ -74,6 +74,12 @@ def test_explain_shows_what_the_mask_refused() -> None:
     assert f'"{lines[-1]["text"]}"' in end
 
 
+def test_explain_top_needs_explain() -> None:
+    done = warm_aici("run", "--explain-top", "2", "Hello")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "add --explain" in done.stderr
+
+
 def test_a_piped_prompt_gives_the_same_as_an_argument() -> None:
     greedy = ["--regex", "[a-z]{3,9}", "--max-tokens", "8"]
     assert (

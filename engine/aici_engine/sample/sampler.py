@@ -45,7 +45,7 @@ class Sampler(Protocol[Row]):
 
 
 class HostSampler(Sampler[Logits]):
-    """BatchParams one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
+    """Draws one random number per sampled token from the sequence's own generator, so a seed fixes the text."""
 
     def __init__(self, masks: MaskApplier, choose: Choose = choose, log_softmax: LogSoftmax = log_softmax) -> None:
         self._masks = masks

@@ -20,7 +20,7 @@ _KEPT_FINISHES = 64
 
 
 class Metrics:
-    """The server's counters and histograms, and the last hour of each model. Watching a stream costs about two
+    """The server's counters and histograms, and the last hour of each model. Watching a stream costs two to three
     microseconds per token."""
 
     def __init__(self) -> None:
