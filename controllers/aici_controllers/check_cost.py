@@ -33,10 +33,44 @@ class CostlyError(UsageError):
 class Tank:
     """What is left of the bounds of a check: fuel for guests, and bytes of grammars for the readers in Python."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, text_bytes: int = MAX_TEXT_BYTES) -> None:
         self.size = size
         self.fuel = size
-        self.text_bytes = MAX_TEXT_BYTES
+        self.text_bytes = text_bytes
+
+
+class CostlyRequestError(UsageError):
+    """A check failed because earlier checks of the same request left too little of the request's bounds."""
+
+
+class RequestTank:
+    """What is left of the bounds of a request with several checks: at first, twice the bounds of a check."""
+
+    def __init__(self) -> None:
+        self._fuel = 2 * FUEL
+        self._text_bytes = 2 * MAX_TEXT_BYTES
+
+    @contextlib.contextmanager
+    def check(self) -> Iterator[None]:
+        """Bound the questions and grammars inside of the context as one check of the request."""
+        fuel, text_bytes = max(0, min(FUEL, self._fuel)), min(MAX_TEXT_BYTES, self._text_bytes)
+        tank = Tank(fuel, text_bytes)
+        token = _tank.set(tank)
+        try:
+            yield
+        except UsageError as error:
+            lacks_fuel = fuel < FUEL and isinstance(error, CostlyError)
+            if lacks_fuel or (text_bytes < MAX_TEXT_BYTES and tank.text_bytes < 0):
+                raise CostlyRequestError(
+                    "the constraints of this request are too costly together",
+                    hint="send fewer constraints or tools a request, or simpler ones; those checked so far are"
+                    " remembered, so a second request may succeed",
+                ) from error
+            raise
+        finally:
+            _tank.reset(token)
+            self._fuel -= fuel - tank.fuel
+            self._text_bytes -= text_bytes - tank.text_bytes
 
 
 @contextlib.contextmanager

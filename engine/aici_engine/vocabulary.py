@@ -1,11 +1,8 @@
 """Converts text to tokens and back."""
 
 import re
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-
-from tokenizers import Tokenizer
 
 from aici_base.errors import UsageError
 from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
@@ -32,6 +29,7 @@ class ModelVocabulary:
         names = "|".join(re.escape(name) for name in sorted(specials, key=len, reverse=True)) or r"(?!)"
         self._specials = re.compile(names)
         self._plain_specials = re.compile(f"{_PLAIN}({names})")
+        self._plain_names = self._as_plain_text(specials)
         self.settings = config = read_settings(model_dir / "tokenizer_config.json")
         eos = self._special(config.get("eos_token"))
         self.eos_token = int(vocabulary.eos_token) if eos is None else eos
@@ -52,20 +50,28 @@ class ModelVocabulary:
             raise UsageError(f"the text is not valid Unicode: {error}") from error
         if _PLAIN in text:
             return list(self._encode_marked(text, add_special_tokens))
-        # The only call that releases the GIL and computes no offsets.
-        return list(self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids)
+        return self._tokens(text, add_special_tokens)
 
     def _encode_marked(self, text: str, add_special_tokens: bool) -> Iterator[int]:
         for number, part in enumerate(self._plain_specials.split(text)):
-            tokenizer = self._plain_tokenizer if number % 2 else self._tokenizer
-            yield from tokenizer.encode(part, add_special_tokens=add_special_tokens and number == 0).ids
+            if number % 2:
+                yield from self._plain_names[part]
+            else:
+                yield from self._tokens(part, add_special_tokens and number == 0)
 
-    @cached_property
-    def _plain_tokenizer(self) -> Tokenizer:
-        """A copy of the tokenizer without special tokens."""
-        tokenizer = Tokenizer.from_str(self._tokenizer.to_str())
-        tokenizer.encode_special_tokens = True
-        return tokenizer
+    def _tokens(self, text: str, add_special_tokens: bool) -> list[int]:
+        """Return the tokens of `text`. Other calls of the library hold the GIL or compute offsets."""
+        ids: list[int] = self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+        return ids
+
+    def _as_plain_text(self, names: Iterable[str]) -> dict[str, list[int]]:
+        """Return the tokens that write each name letter by letter. A copy of the tokenizer for such texts would hold
+        the GIL for as long as the tokenizer takes to load."""
+        self._tokenizer.encode_special_tokens = True
+        try:
+            return {name: self._tokens(name, add_special_tokens=False) for name in names}
+        finally:
+            self._tokenizer.encode_special_tokens = False
 
     def name_of(self, token: int) -> str:
         """Return the token as the tokenizer writes it: for a special token, its name."""

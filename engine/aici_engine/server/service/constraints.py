@@ -5,7 +5,8 @@ of the runtime that check nothing. Without the check here, an invalid pattern wo
 parse once per argument: the last checks are remembered here, and the runtime forks further guests from a template.
 
 A check is bounded (`aici_controllers.check_cost`), API keys check in turn, and failures are remembered too: so no key
-makes the checks of another wait for long, and a costly constraint costs once.
+makes the checks of another wait for long, and a costly constraint costs once. The checks of a request share a bound,
+since a request may have many tools.
 """
 
 import asyncio
@@ -13,7 +14,7 @@ import hashlib
 import json
 from collections import OrderedDict
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 from weakref import WeakValueDictionary
@@ -21,6 +22,7 @@ from weakref import WeakValueDictionary
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_controllers import constraints
 from aici_controllers.catalog import SCRIPT_GUESTS, guest_names, guest_path
+from aici_controllers.check_cost import CostlyRequestError, RequestTank
 from aici_controllers.constraints import Constraint
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
@@ -63,22 +65,28 @@ class Constraints:
         self._locks = WeakValueDictionary[bytes, asyncio.Lock]()
 
     def of(self, principal: Principal) -> "KeyConstraints":
-        """Return the constraints as a key sees them."""
+        """Return the constraints as a key sees them, for the checks of one request."""
         return KeyConstraints(self, principal)
 
     async def check(
-        self, owner: str, kind: str, text: str | list[str], options: object, check: Callable[[], Constraint]
+        self,
+        owner: str,
+        tank: RequestTank,
+        kind: str,
+        text: str | list[str],
+        options: object,
+        check: Callable[[], Constraint],
     ) -> CheckedCall:
         """Return the result of `check`, which depends on `kind`, `text` and `options` alone, or the remembered one.
 
-        `owner`: the name of the key that asks. A remembered failure is raised again.
+        `owner`: the name of the key that asks. `tank`: of the request. A remembered failure is raised again.
         """
         is_short = isinstance(text, str) and len(text) <= _SHORT_TEXT
         key = _digest(kind, text, options) if is_short else await asyncio.to_thread(_digest, kind, text, options)
         if key not in self._known:
             async with self._locks.setdefault(key, asyncio.Lock()):
                 if key not in self._known:  # else another request has checked it meanwhile
-                    self._remember(key, await self._turns.in_thread(owner, lambda: _outcome(check)))
+                    self._remember(key, await self._turns.in_thread(owner, lambda: _outcome(check, tank)))
         self._known.move_to_end(key)
         known = self._known[key]
         if isinstance(known, AiciError):
@@ -99,6 +107,7 @@ class KeyConstraints:
 
     _all: Constraints
     _principal: Principal
+    _tank: RequestTank = field(default_factory=RequestTank)
 
     async def regex(self, pattern: str) -> CheckedCall:
         return await self._check("regex", pattern, None, lambda: constraints.regex(pattern))
@@ -156,13 +165,16 @@ class KeyConstraints:
     async def _check(
         self, kind: str, text: str | list[str], options: object, check: Callable[[], Constraint]
     ) -> CheckedCall:
-        return await self._all.check(self._principal.name, kind, text, options, check)
+        return await self._all.check(self._principal.name, self._tank, kind, text, options, check)
 
 
-def _outcome(check: Callable[[], Constraint]) -> CheckedCall | AiciError:
+def _outcome(check: Callable[[], Constraint], tank: RequestTank) -> CheckedCall | AiciError:
     """Run a check. Failures that come again with the same constraint are returned, all others are raised."""
     try:
-        constraint = check()
+        with tank.check():
+            constraint = check()
+    except CostlyRequestError:
+        raise  # another request may have room for this check
     except (UsageError, ControllerError) as error:
         return error.with_message(error.message)  # the copy holds no traceback
     return CheckedCall(module_id(constraint.guest), constraint.argument, constraint.warnings)

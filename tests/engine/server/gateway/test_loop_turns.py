@@ -71,6 +71,7 @@ BODIES: dict[str, tuple[str, bytes]] = {
     "prompts": ("/v1/completions", b'{"prompt":' + _items(_text(b"ab ", 3000), 2048) + b"}"),
     "inputs": ("/v1/embeddings", b'{"input":' + _items(_items(b"1", 140), 2048) + b"}"),
     "text": ("/tokenize", b'{"prompt":' + _text(b"word ", 1 << 20) + b',"return_token_strs":true}'),
+    "marked text": ("/tokenize", b'{"prompt":' + _text(b"\\ue000" + b"word " * 10_000, 1 << 20) + b"}"),
     "tokens to text": ("/detokenize", b'{"tokens":' + _items(b"1", MAX_VALUES - 9) + b"}"),
     "items": ("/v1/responses", b'{"input":' + _items(_MESSAGE, MAX_MESSAGES) + b"}"),
     "turns": ("/v1/messages", b'{"model":"it","max_tokens":1,"messages":' + _items(_MESSAGE, MAX_MESSAGES) + b"}"),

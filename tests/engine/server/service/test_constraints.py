@@ -1,6 +1,7 @@
 """Checks of constraints on the server: by turns, remembered with their failures, and bounded on every route."""
 
 import asyncio
+import json
 import threading
 from collections.abc import Coroutine
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 
 from aici_base.errors import ControllerError, UnavailableError, UsageError
 from aici_controllers import check_cost, constraints
+from aici_controllers.check_cost import CostlyRequestError
 from aici_controllers.constraints import Constraint
 from aici_controllers.store import Store
 from aici_engine.server.service.admission import Principal
@@ -103,6 +105,38 @@ def test_the_same_constraint_at_a_time_is_checked_once(monkeypatch: pytest.Monke
         checks.held.set()
         await asyncio.gather(*waiting)
         assert sorted(checks.checked) == ["0", "1", "2", "3", "4", "slow"]
+
+    run(main())
+
+
+def test_the_checks_of_a_request_share_a_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hundred tools cost no more than two of the largest. A check that came too late succeeds in the next request."""
+    monkeypatch.setattr(check_cost, "FUEL", 30_000_000)
+    schemas = [json.dumps({"enum": [f"{start + number:09}" for number in range(500)]}) for start in range(9)]
+
+    async def main() -> None:
+        known = Constraints(Store(fixed={}))
+
+        async def request() -> None:
+            checks = known.of(A)
+            for schema in schemas:  # each costs a third of a check's fuel
+                await checks.json_schema(schema)
+
+        with pytest.raises(CostlyRequestError, match="of this request are too costly together"):
+            await request()
+        await request()
+
+    run(main())
+
+
+def test_the_grammars_of_a_request_share_a_bound() -> None:
+    async def main() -> None:
+        request = Constraints(Store(fixed={})).of(A)
+        grammars = [f'start: "{letter * (130 << 10)}"\n' for letter in "abcd"]
+        for grammar in grammars[:3]:
+            await request.grammar(grammar, "lark")
+        with pytest.raises(CostlyRequestError):
+            await request.grammar(grammars[3], "lark")
 
     run(main())
 
