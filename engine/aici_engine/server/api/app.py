@@ -29,7 +29,7 @@ from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import embedding_routes, tokenizer_routes
 from aici_engine.server.protocols.openai import routes as openai
 from aici_engine.server.protocols.responses import routes as responses
-from aici_engine.server.protocols.rest import controllers
+from aici_engine.server.protocols.rest import controllers, grammars
 from aici_engine.server.protocols.rest import routes as rest
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
@@ -82,6 +82,7 @@ def create_app(
         controllers.router(models.store),
         rest.router(),
         check.router(models),
+        grammars.router(),
         openai.router(),
         model_list.router(models),
         tokenizer_routes.router(),
