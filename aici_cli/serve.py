@@ -12,6 +12,7 @@ import typer
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
+from aici_cli.replica_flags import REPLICAS_HELP, replica_count
 from aici_cli.served_models import ALIAS_HELP, LORA_HELP, MODEL_HELP, LoadTime, adapters, named_models
 from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import (
@@ -80,6 +81,10 @@ def serve(
             "--spare-engine", help="Keep a second engine loaded for each model, which takes over when the first dies."
         ),
     ] = False,
+    replicas: Annotated[str, typer.Option(metavar="N|A:B", help=REPLICAS_HELP)] = "1",
+    scale_down_after: Annotated[
+        float, typer.Option(min=0.001, help="With --replicas A:B: seconds with an idle replica until it ends.")
+    ] = 15.0,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
     prefill_slowdown: Annotated[
         float, typer.Option(min=1, help="While answers are generated, prompts may make a step this many times as long.")
@@ -132,7 +137,9 @@ def serve(
     ] = True,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
-    threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None,
+    threads: Annotated[
+        int | None, typer.Option(min=1, help="Threads of a model, divided among its replicas (default: one a core).")
+    ] = None,
     stages: Annotated[str | None, typer.Option(metavar="ADDRESS,...", help=STAGES_HELP)] = None,
     cuts: Annotated[str | None, typer.Option(metavar="LAYER,...", help=CUTS_HELP)] = None,
     depth: Annotated[int | None, typer.Option(min=1, help=DEPTH_HELP)] = None,
@@ -227,6 +234,8 @@ def serve(
         "--tls-cert", tls_cert is not None, {"--tls-key": tls_key is not None, "--tls-client-ca": bool(tls_client_ca)}
     )
     driver_bytes = stage_memory(memory)
+    count = replica_count(replicas, down_after_s=scale_down_after)
+    _check_needs("--replicas A:B", count.least < count.most, {"--scale-down-after": scale_down_after != 15.0})
     join_address = _join_address(cluster_address) if cluster else None
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
@@ -279,6 +288,7 @@ def serve(
         max_forks=max_forks,
         max_connections=max_connections,
         spare_engine=spare_engine,
+        replicas=count,
         chat=chat_settings,
         limits=RequestLimits(max_body_bytes=max_body_mib << 20, request_timeout_s=request_timeout),
         responses_file=responses_file or _default_responses_file(),

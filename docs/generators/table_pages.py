@@ -56,11 +56,16 @@ def metrics_page() -> str:
 
     from aici_engine.server.telemetry.metrics import Metrics
 
-    page = Metrics().page({"any": _Zeros()}, _Zeros(stages=[], driver=_Zeros())).decode()
-    families = [family for family in text_string_to_metric_families(page) if not family.name.endswith("_created")]
+    text = Metrics().page(
+        {"any": _Zeros()}, _Zeros(stages=[], driver=_Zeros()), replicas={"any": [_Zeros(engine=_Zeros())]}
+    )
+    families = [
+        family for family in text_string_to_metric_families(text.decode()) if not family.name.endswith("_created")
+    ]
     labels = {family.name: "model" for family in families}
     labels |= {"aici_sequences": "model, reason", "aici_tokens": "model, kind"}
     labels |= {family.name: "" for family in families if family.name.startswith("aici_pipeline_")}
+    labels |= {family.name: "model, replica" for family in families if family.name.startswith("aici_replica_")}
     labels |= {"aici_http_requests": "method, route, status"}
     labels |= {family.name: "stage, node" for family in families if family.name.startswith("aici_stage_")}
     rows = (

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from aici_base.errors import AiciError
 from aici_engine.server.config import ModelLoading
 from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.model_client import Engines, ModelClient
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ServedModel
@@ -54,7 +55,7 @@ class FakeEngines:
 
 
 def fake_models(
-    engines: Mapping[str, FakeEngines],
+    engines: Mapping[str, Engines],
     *,
     aliases: Mapping[str, str] | None = None,
     capacity: int = 8,
@@ -67,12 +68,12 @@ def fake_models(
     for name, each in engines.items():
         admission = first.beside(capacity) if served else first
 
-        def service(client: EngineClient, name: str = name, admission: Admission = admission) -> Service:
+        def service(client: ModelClient, name: str = name, admission: Admission = admission) -> Service:
             own = copy(base)
             own.client, own.name, own.admission = client, name, admission
             return own
 
-        def start(each: FakeEngines = each) -> FakeEngines:
+        def start(each: Engines = each) -> Engines:
             return each
 
         own = [alias for alias, of in (aliases or {}).items() if of == name]
@@ -85,7 +86,7 @@ def fake_models(
                 service=service,
                 aliases=own,
                 is_kept=False,
-                planned_bytes=each.planned_bytes,
+                planned_bytes=each.planned_bytes if isinstance(each, FakeEngines) else 0,
             )
         )
     return Models(

@@ -122,6 +122,26 @@ class ModelLoading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaCount:
+    """How many engine processes each model has: from `least` to `most`, by the load. `down_after_s`: so many seconds
+    with fewer sequences than replicas end one of them."""
+
+    least: int = 1
+    most: int = 1
+    down_after_s: float = 15.0
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.least <= self.most:
+            raise UsageError(
+                f"there are {self.least} to {self.most} replicas",
+                hint="give at least 1, and no more at the least than at the most",
+                cli_hint="write --replicas 2, or --replicas 1:4",
+            )
+        if self.down_after_s <= 0:
+            raise UsageError(f"down_after_s must be above 0, not {self.down_after_s}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ServerConfig:
     """`models`: the first answers requests that name no model. `port` 0 takes a free port. `max_queue`: waiting
     sequences of a model, in addition to running sequences. `max_forks`: the most forks of a sequence. `modules`:
@@ -133,6 +153,7 @@ class ServerConfig:
     With `api_key_file` None, everybody who can reach `host` may use the server. With `cors_origins` empty, scripts of
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
+    `replicas`: of each loaded model.
     `trusted_proxies`: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
 
@@ -145,6 +166,7 @@ class ServerConfig:
     max_forks: int = 16
     max_connections: int | None = None
     spare_engine: bool = False
+    replicas: ReplicaCount = field(default_factory=ReplicaCount)
     limits: RequestLimits = field(default_factory=RequestLimits)
     chat: ChatSettings = field(default_factory=ChatSettings)
     responses_file: Path | None = None
@@ -191,6 +213,8 @@ class ServerConfig:
                         cli_hint="--model NAME=MODEL gives a model a name of its own",
                     )
         divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
+        if self.replicas.most > 1:
+            self._check_replicas(is_divided=bool(divided))
         if divided and self.spare_engine:
             raise UsageError(
                 "a model that is divided over machines has no spare engine",
@@ -201,4 +225,24 @@ class ServerConfig:
             raise UsageError(
                 "a model that is divided over machines is the only model of its server, and always loaded",
                 hint="start one server for every divided model",
+            )
+
+    def _check_replicas(self, *, is_divided: bool) -> None:
+        if is_divided:
+            raise UsageError(
+                "a model that is divided over machines has no replicas here",
+                hint="start one server for every pipeline, and put a load balancer in front of them",
+                cli_hint="leave --replicas out",
+            )
+        if self.spare_engine:
+            raise UsageError(
+                "a model with replicas has no spare engine: the other replicas take over",
+                hint="leave the spare engine out",
+                cli_hint="leave --spare-engine out",
+            )
+        if gpu := next((each for each in self.models if each.engine.device == "cuda"), None):
+            raise UsageError(
+                f"the model {gpu.name} has no replicas on a GPU: all of them would use the same GPU",
+                hint="start one server for every GPU, and put a load balancer in front of them",
+                cli_hint="leave --replicas out, or give --device cpu",
             )

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server.api import cluster, health, openapi
+from aici_engine.server.api import cluster, health, openapi, replicas
 from aici_engine.server.batches import batch_routes, file_routes
 from aici_engine.server.gateway import error_responses
 from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
@@ -79,6 +79,7 @@ def create_app(
         openapi.router(app, policies),
         health.router(models),
         cluster.router(models),
+        replicas.router(models),
         controllers.router(models.store),
         rest.router(),
         check.router(models),

@@ -10,6 +10,7 @@ from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from aici_base.errors import AiciError
+from aici_engine.server.api import replicas
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.admission import Principal
@@ -36,17 +37,23 @@ def router(models: Models) -> APIRouter:
         """200 while a model can answer. 503 without a model: its engine has crashed, and a new one is starting, or
         its engine makes no progress ("hanging"), and is replaced soon.
 
-        The status is "interrupted" while a stage of the pipeline is missing, and "degraded" while some models cannot
-        answer: the server recovers by itself. A model that is loaded on demand can answer.
+        The status is "interrupted" while a stage of the pipeline is missing, and "degraded" while some models or
+        replicas cannot answer: the server recovers by itself. A model that is loaded on demand can answer. `replicas`:
+        the state of every replica, if models have several.
         """
         await _ping(models)
         able = [model for model in models.all if model.can_answer]
         complete = bool(able) and await _is_complete(models)
         status = "ok" if complete else "interrupted"
-        if len(able) < len(models.all):
+        fleets = {model.name: model.fleet for model in models.all if model.fleet is not None}
+        if len(able) < len(models.all) or any(fleet.is_degraded for fleet in fleets.values()):
             status = "degraded" if able else "unavailable"
         states = {model.name: model.state for model in models.all}
-        body = {"status": status, "model_loaded": complete, "models": states}
+        body: dict[str, Any] = {"status": status, "model_loaded": complete, "models": states}
+        if fleets:
+            body["replicas"] = {
+                name: {str(each.number): each.state for each in fleet.replicas} for name, fleet in fleets.items()
+            }
         return _probed(body, is_well=bool(able))
 
     @routes.get("/ready")
@@ -96,7 +103,8 @@ def router(models: Models) -> APIRouter:
                 pipeline = await service.client.call("cluster")
         budgets = models.admission.budgets
         keys = {name: budgets.used_by(name) for name in (list(budgets.used) if caller.is_admin else [caller.name])}
-        return Response(models.metrics.page(of_models, pipeline, keys), media_type=CONTENT_TYPE_LATEST)
+        page = models.metrics.page(of_models, pipeline, keys, await replicas.of_models(models))
+        return Response(page, media_type=CONTENT_TYPE_LATEST)
 
     return routes
 

@@ -1,4 +1,4 @@
-"""Makes the models of a server: an engine process for each, one API process for all."""
+"""Makes the models of a server: an engine process for each, or several, and one API process for all."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -7,7 +7,11 @@ from aici_controllers.store import Store
 from aici_engine.cluster.headers import ModelSizes
 from aici_engine.config import EngineConfig
 from aici_engine.server.config import ModelConfig, ServerConfig
+from aici_engine.server.fleet.cores import CoreShare, divide, physical_cores
+from aici_engine.server.fleet.fleet import ReplicaFleet
+from aici_engine.server.fleet.scaling import ScalingRules
 from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.model_client import Engines, ModelClient
 from aici_engine.server.link.supervisor import Supervisor
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.constraints import Constraints
@@ -23,7 +27,11 @@ def make_models(config: ServerConfig) -> Models:
     store, metrics = Store(fixed=config.modules, is_bounded=True), Metrics()
     constraints, templates = Constraints(store), TemplateProcesses()
     first, limit = config.models[0], config.loading.memory_bytes
-    admission = Admission(first.engine.max_num_seqs + config.max_queue)
+
+    def capacity(model: ModelConfig) -> int:
+        return config.replicas.most * model.engine.max_num_seqs + config.max_queue
+
+    admission = Admission(capacity(first))
 
     def served(model: ModelConfig) -> ServedModel:
         engine = model.engine
@@ -31,9 +39,9 @@ def make_models(config: ServerConfig) -> Models:
             # All caches together have the share of the limit that a cache has of the free memory without a limit.
             share = int(engine.memory_fraction * limit / len(config.models))
             engine = replace(engine, cache_bytes=min(share, engine.cache_bytes or share))
-        own = admission if model is first else admission.beside(model.engine.max_num_seqs + config.max_queue)
+        own = admission if model is first else admission.beside(capacity(model))
 
-        def service(client: EngineClient) -> Service:
+        def service(client: ModelClient) -> Service:
             return Service(
                 client,
                 model_dir=model.engine.model_dir,
@@ -57,7 +65,7 @@ def make_models(config: ServerConfig) -> Models:
             service=service,
             aliases=model.aliases,
             is_kept=config.loading.is_for_ever,
-            planned_bytes=0 if limit is None else planned_bytes(engine),
+            planned_bytes=0 if limit is None else config.replicas.most * planned_bytes(_of_replica(config, engine)),
         )
 
     return Models(
@@ -80,12 +88,37 @@ def planned_bytes(engine: EngineConfig) -> int:
     return sizes.weight_bytes(sizes.whole, dtype) + min(cache, engine.cache_bytes or cache)
 
 
-def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Supervisor]:
-    return lambda: Supervisor(
+def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Engines]:
+    def supervisor(engine: EngineConfig, share: CoreShare | None, client: EngineClient | None) -> Supervisor:
+        return Supervisor(
+            engine,
+            modules=list(config.modules.values()),
+            max_forks=config.max_forks,
+            has_spare=config.spare_engine,
+            cpus=() if share is None else share.cpus,
+            client=client,
+            log_level=config.log_level,
+            log_format=config.log_format,
+        )
+
+    def replica(_: int, share: CoreShare, client: EngineClient) -> Supervisor:
+        return supervisor(replace(_of_replica(config, engine), num_threads=share.num_threads), share, client)
+
+    def fleet() -> ReplicaFleet:
+        count = config.replicas
+        shares = divide(physical_cores(), count.most, engine.num_threads)
+        return ReplicaFleet(
+            replica, shares, ScalingRules(least=count.least, most=count.most, down_after_s=count.down_after_s)
+        )
+
+    return fleet if config.replicas.most > 1 else lambda: supervisor(engine, None, None)
+
+
+def _of_replica(config: ServerConfig, engine: EngineConfig) -> EngineConfig:
+    """Return the configuration of one replica: the memory for caches is divided among the replicas."""
+    most = config.replicas.most
+    return replace(
         engine,
-        modules=list(config.modules.values()),
-        max_forks=config.max_forks,
-        has_spare=config.spare_engine,
-        log_level=config.log_level,
-        log_format=config.log_format,
+        memory_fraction=engine.memory_fraction / most,
+        cache_bytes=None if engine.cache_bytes is None else max(1, engine.cache_bytes // most),
     )

@@ -54,7 +54,9 @@ def serve(
     tls = None if config.tls is None else ServerTls(config.tls)
     kept = ResponseStore(config.responses_file, config.responses_limits)
     batches = BatchStore(config.batches_file, config.batches_limits)
-    connections = Connections(most_connections(config.max_connections, num_models=len(config.models)))
+    connections = Connections(
+        most_connections(config.max_connections, num_models=len(config.models) * config.replicas.most)
+    )
     with kept, batches, _listen(config, connections) as listener, beside or contextlib.nullcontext():
         address = listener.getsockname()[0]
         if config.api_key_file is None and not ipaddress.ip_address(address).is_loopback:

@@ -41,6 +41,8 @@ def _end_start(*_: object) -> None:
 def main() -> None:
     config = msgspec.json.decode(sys.argv[1], type=ProcessConfig, dec_hook=lambda kind, value: kind(value))
     process.set_name(PROCESS_NAME)
+    if config.cpus:
+        os.sched_setaffinity(0, config.cpus)  # threads and children have the same processors
     process.die_with(os.pidfd_open(config.parent_pid))
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the parent, and the parent ends this process
     signal.signal(signal.SIGTERM, _end_start)

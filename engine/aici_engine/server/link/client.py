@@ -6,7 +6,8 @@ A stream that has given nothing when its engine dies is sent to the next engine:
 import asyncio
 import contextlib
 import itertools
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol, Self, TypeAlias
 
 from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
@@ -29,11 +30,15 @@ _SILENT_S = 2.0
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
 
-def _unwatched(_: wire.StreamOut) -> None: ...
+def unwatched(_: wire.StreamOut) -> None: ...
 
 
 def _never_silent() -> float:
     return 0.0
+
+
+def _nowhere(_: "EngineStream") -> bool:
+    return False
 
 
 class EngineStream:
@@ -41,7 +46,8 @@ class EngineStream:
 
     `watch` is called with every event when the event arrives, not when it is read. `submit`: what was asked, until the
     stream has given something or has ended; then None, because such a stream cannot begin again. `num_deaths`: of
-    engines, while the stream had given nothing.
+    engines, while the stream had given nothing. `to_compute`: tokens of the prompt that no cache has, as far as
+    is known. `opened_s`: when, on the monotonic clock.
     """
 
     def __init__(self, client: "EngineClient", submit: wire.Submit, watch: Watch) -> None:
@@ -49,7 +55,8 @@ class EngineStream:
         self.submit: wire.Submit | None = submit
         self.num_deaths = 0
         self.number = submit.stream
-        self.prompt_len = len(submit.prompt)
+        self.prompt_len = self.to_compute = len(submit.prompt)
+        self.opened_s = time.monotonic()
         self.finish: wire.FinishOut | None = None
         self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
         self._expiry: asyncio.TimerHandle | None = None
@@ -113,7 +120,12 @@ class EngineStream:
     def expire_after(self, seconds: float) -> None:
         """Fail the stream with TimedOutError after `seconds`."""
         why = TimedOutError(f"the request took longer than {seconds:g} s")
-        self._expiry = asyncio.get_running_loop().call_later(seconds, self._client.fail, self, why)
+        # The stream may have another client by then.
+        self._expiry = asyncio.get_running_loop().call_later(seconds, lambda: self._client.fail(self, why))
+
+    def move_to(self, client: "EngineClient") -> None:
+        """Record that another client has the stream now. Only clients call this method."""
+        self._client = client
 
     async def __aenter__(self) -> Self:
         return self
@@ -135,13 +147,19 @@ class EngineClient:
     another engine is starting.
 
     `on_guest_time` is called with processor time of guests, by owner. `up` is set while an engine is connected, `down`
-    while no engine is, `busy` while streams or calls are open. Only the owner of the link calls `connected`, `receive`
-    and `lost`.
+    while no engine is, `busy` while streams or calls are open, `idle` while no stream is. Only the owner of the link
+    calls `connected`, `receive` and `lost`.
+
+    `numbers`: of streams and calls; clients that move streams to each other share the numbers. `elsewhere` may move a
+    stream that loses its engine to another client; the function returns whether it did. `changed` is called when an
+    engine has come or gone.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, numbers: Iterator[int] | None = None) -> None:
         self._link: Link | None = None
-        self._numbers = itertools.count(1)
+        self._numbers = numbers or itertools.count(1)
+        self.elsewhere: Callable[[EngineStream], bool] = _nowhere
+        self.changed: Callable[[], None] = lambda: None
         self._streams: dict[int, EngineStream] = {}
         self._replays = Replays(self._send_again)
         self._will_return = False
@@ -152,6 +170,8 @@ class EngineClient:
         self.up, self.down = asyncio.Event(), asyncio.Event()
         self.down.set()
         self.busy = asyncio.Event()
+        self.idle = asyncio.Event()
+        self.idle.set()
         self._silence = _never_silent
 
     @property
@@ -162,6 +182,16 @@ class EngineClient:
     def num_streams(self) -> int:
         """Streams whose FinishOut has not arrived."""
         return len(self._streams)
+
+    @property
+    def num_restarts(self) -> int:
+        """Engines that were started because the engine before had died."""
+        return max(0, self.num_engines - 1)
+
+    @property
+    def waiting(self) -> list[EngineStream]:
+        """The streams that have given nothing, in the order in which they came."""
+        return [stream for stream in self._streams.values() if stream.submit is not None]
 
     def open(
         self,
@@ -175,7 +205,7 @@ class EngineClient:
         salt: str | None = None,
         share: Share = NOBODY,
         pooling: Pooling | None = None,
-        watch: Watch = _unwatched,
+        watch: Watch = unwatched,
     ) -> EngineStream:
         """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream.
 
@@ -187,12 +217,29 @@ class EngineClient:
         number = next(self._numbers)
         submit = wire.Submit(number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling)
         stream = self._streams[number] = EngineStream(self, submit, watch)
-        self.busy.set()
+        self._work()
         if self._link is None:
             self._replays.hold(stream)
         else:
             self._submit(self._link, stream, submit)
         return stream
+
+    def release(self, stream: EngineStream) -> None:
+        """Forget a stream that has given nothing: another client takes the stream by `adopt`."""
+        del self._streams[stream.number]
+        if self._link is not None and not self._replays.holds(stream):
+            self._link.send(wire.Abort(stream.number))
+        self._replays.heard(stream)
+        self._rest()
+
+    def adopt(self, stream: EngineStream) -> None:
+        """Take a stream that another client has released. The stream keeps its number."""
+        stream.move_to(self)
+        self._streams[stream.number] = stream
+        self._work()
+        self._replays.hold(stream)
+        if self._link is not None:
+            self._replays.begin()
 
     async def ping(self, limit_s: float) -> None:
         """Wait for the engine's next step, or for `limit_s`. Then `is_hanging` is of now, also without other work."""
@@ -253,6 +300,7 @@ class EngineClient:
         self.down.clear()
         self.up.set()
         self._replays.begin()
+        self.changed()
 
     def receive(self, message: wire.FromEngine) -> None:
         if isinstance(message, wire.Reply):
@@ -287,23 +335,38 @@ class EngineClient:
         self.down.set()
         held = self._replays.pause()
         for stream in list(self._streams.values()):
-            if will_return and stream.number in held:
-                continue
-            if will_return and stream.submit is not None and not stream.num_deaths:
-                stream.num_deaths += 1
-                self._replays.hold(stream)
-            elif will_return and stream.submit is not None:
-                self.fail(stream, _SUSPECTED)
-            else:
-                self.fail(stream, why)
+            self._loses_engine(stream, why, was_held=stream.number in held)
         calls, self._calls = self._calls, {}
         for future in calls.values():
             if not future.done():
                 future.set_exception(why)
+        self.changed()
+
+    def _loses_engine(self, stream: EngineStream, why: AiciError, *, was_held: bool) -> None:
+        """Move a stream to another client, keep the stream for the next engine, or end the stream."""
+        if stream.submit is None:
+            self.fail(stream, why)
+            return
+        if not was_held:
+            stream.num_deaths += 1
+        if stream.num_deaths > 1 and not was_held:
+            self.fail(stream, _SUSPECTED if self._will_return else why)
+        elif self.elsewhere(stream):
+            pass
+        elif self._will_return:
+            self._replays.hold(stream)
+        else:
+            self.fail(stream, why)
+
+    def _work(self) -> None:
+        self.busy.set()
+        self.idle.clear()
 
     def _rest(self) -> None:
-        if not self._streams and not self._calls:
-            self.busy.clear()
+        if not self._streams:
+            self.idle.set()
+            if not self._calls:
+                self.busy.clear()
 
     def _send_again(self, stream: EngineStream) -> None:
         assert self._link is not None

@@ -40,7 +40,7 @@ class Supervisor:
     Entering waits until the engine is ready, and raises the engine's own error if the engine does not start. After more
     than `_MAX_DEATHS` engines that died within `_WITHIN_S` seconds without having computed a token, `failed` is set,
     and no further engine is started. `has_spare`: a second engine is loaded and waits, so that it can take over at
-    once.
+    once. `cpus`: the only processors of the engine and its guests; without any, all. `client`: default, a new one.
     """
 
     def __init__(
@@ -50,6 +50,8 @@ class Supervisor:
         modules: Sequence[Path],
         max_forks: int,
         has_spare: bool = False,
+        cpus: Sequence[int] = (),
+        client: EngineClient | None = None,
         log_level: str = "WARNING",
         log_format: LogFormat = "text",
     ) -> None:
@@ -60,6 +62,7 @@ class Supervisor:
             heartbeat=-1,
             engine=engine,
             max_forks=max_forks,
+            cpus=tuple(cpus),
             modules=tuple(str(path) for path in modules),
             log_level=log_level,
             log_format=log_format,
@@ -70,7 +73,7 @@ class Supervisor:
         self._deaths: list[float] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()
-        self.client = EngineClient()
+        self.client = client or EngineClient()
         self.failed = asyncio.Event()
 
     async def __aenter__(self) -> Self:

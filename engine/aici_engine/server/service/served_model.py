@@ -7,10 +7,10 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Protocol
 
 from aici_base.errors import AiciError, RateLimitError, UnavailableError
-from aici_engine.server.link.client import EngineClient
+from aici_engine.server.fleet.fleet import ReplicaFleet
+from aici_engine.server.link.model_client import Engines, ModelClient
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
 
@@ -32,20 +32,6 @@ class ModelState(StrEnum):
     FAILED = "failed"
 
 
-class Engines(Protocol):
-    """The engine processes of one model, behind one client. Entering waits until the model can answer.
-
-    `failed` is set if the processes keep dying.
-    """
-
-    client: EngineClient
-    failed: asyncio.Event
-
-    async def __aenter__(self) -> Any: ...
-
-    async def __aexit__(self, *exc: object) -> None: ...
-
-
 class ServedModel:
     """`is_kept`: the model is loaded as long as the server runs. `planned_bytes`: weights and a full cache, as far as
     the files tell; a loaded model may take less. `engines` starts the processes of the model, and `service` makes the
@@ -61,7 +47,7 @@ class ServedModel:
         model_dir: Path,
         admission: Admission,
         engines: Callable[[], Engines],
-        service: Callable[[EngineClient], Service],
+        service: Callable[[ModelClient], Service],
         aliases: Sequence[str] = (),
         parent: str | None = None,
         is_kept: bool = True,
@@ -122,6 +108,11 @@ class ServedModel:
         return self._service
 
     @property
+    def fleet(self) -> ReplicaFleet | None:
+        """The replicas of the model, if it has several."""
+        return self._engines if isinstance(self._engines, ReplicaFleet) else None
+
+    @property
     def state(self) -> ModelState:
         if self._service is not None:
             if self._service.client.is_hanging:
@@ -139,7 +130,7 @@ class ServedModel:
     @property
     def num_restarts(self) -> int:
         """Engines that were started because the engine before had died."""
-        return self._num_restarts + (0 if self._service is None else max(0, self._service.client.num_engines - 1))
+        return self._num_restarts + (0 if self._service is None else self._service.client.num_restarts)
 
     @property
     def idle_s(self) -> float:

@@ -15,7 +15,8 @@ from aici_engine.pooling import Pooling
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import LongPromptError
-from aici_engine.server.link.client import EngineClient, EngineStream
+from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link.model_client import ModelClient
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import CheckedCall, Constraints
@@ -48,7 +49,7 @@ class Service:
 
     def __init__(
         self,
-        client: EngineClient,
+        client: ModelClient,
         *,
         model_dir: Path,
         name: str,

@@ -11,6 +11,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from aici_engine.server.link import wire
 from aici_engine.server.telemetry import request_record
 from aici_engine.server.telemetry.history import History
+from aici_engine.server.telemetry.replica_metrics import ReplicaMetrics, Replicas
 from aici_engine.server.telemetry.request_record import Record
 
 _SECONDS = [0.001 * 2**k for k in range(18)]
@@ -63,15 +64,18 @@ class Metrics:
         models: Mapping[str, Mapping[str, int | float]],
         pipeline: Mapping[str, Any] | None = None,
         keys: Mapping[str, Mapping[str, float]] = MappingProxyType({}),
+        replicas: Replicas = MappingProxyType({}),
     ) -> bytes:
         """Return the metrics in Prometheus's text format.
 
         `models`: the values of the gauges, by the name of the model. `pipeline`: the state of the pipeline, if there is
-        one. `keys`: what keys have used.
+        one. `keys`: what keys have used. `replicas`: of the models that have several.
         """
         registry = CollectorRegistry()
         registry.register(_Gauges(models))
         registry.register(_Keys(keys))
+        if replicas:
+            registry.register(ReplicaMetrics(replicas))
         if pipeline is not None:
             registry.register(_Pipeline(pipeline))
         return generate_latest(self.registry) + generate_latest(registry)

@@ -34,6 +34,9 @@ def test_every_route_has_a_policy(policies: RoutePolicies) -> None:
         "/stats/history",
         "/metrics",
         "/cluster",
+        "/replicas",
+        "/admin/replicas/{number}/drain",
+        "/admin/replicas/{number}/rejoin",
     }
     assert {path for path, policy in pages if policy.is_quiet} == {"/health", "/ready", "/metrics"}
     sockets = [policy for route, policy in policies.routes if not isinstance(route, Route)]

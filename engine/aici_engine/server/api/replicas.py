@@ -1,0 +1,110 @@
+"""`GET /replicas`, and the routes with which an administrator drains a replica and lets it rejoin."""
+
+import asyncio
+from typing import Any, Final
+
+from fastapi import APIRouter
+
+from aici_base.errors import ForbiddenError, UsageError
+from aici_engine.server.fleet.fleet import ReplicaFleet
+from aici_engine.server.fleet.replica import Replica
+from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
+from aici_engine.server.service.models import Models
+from aici_engine.server.service.served_model import ModelState, ServedModel
+
+_POLICY: Final = RoutePolicy(is_counted=False)
+_ONLY: Final = {
+    ModelState.LOADED: "up",
+    ModelState.LOADING: "starting",
+    ModelState.UNLOADED: "standby",
+}
+"""The state of the only replica of a model."""
+
+
+def router(models: Models) -> APIRouter:
+    routes = APIRouter(tags=["operations"])
+
+    @routes.get("/replicas")
+    @with_policy(_POLICY)
+    async def all_replicas() -> dict[str, Any]:
+        """Return the replicas of all models: state, processors, load, and the figures of the engine if it answers.
+
+        `state` is standby, starting, up, hanging, restarting, draining, drained or failed. `open`: sequences that wait
+        or run; `waiting`: those without a part of an answer. `expected_cached_tokens`: tokens of prompts that the
+        router expected in the replica's cache. A model without `--replicas` has one replica.
+        """
+        of_models = await asyncio.gather(*(_of_model(model) for model in models.all))
+        return {"replicas": [each for replicas in of_models for each in replicas]}
+
+    @routes.post("/admin/replicas/{number}/drain")
+    @with_policy(_POLICY)
+    async def drain(caller: Caller, number: int, model: str | None = None) -> dict[str, Any]:
+        """Send no more requests to a replica of a model, by default of the first, and end its engine after the last
+        request. Needs an administrator's key.
+
+        The answer comes at once: the replica is "draining", and "drained" when its engine has ended. 409 for the last
+        replica that is up.
+        """
+        fleet = _fleet(caller, models.find(model))
+        fleet.drain(number)
+        return _status(models.find(model).name, fleet.find(number))
+
+    @routes.post("/admin/replicas/{number}/rejoin")
+    @with_policy(_POLICY)
+    async def rejoin(caller: Caller, number: int, model: str | None = None) -> dict[str, Any]:
+        """Let a drained or failed replica take requests again, with a new engine. Needs an administrator's key.
+
+        The answer comes at once: the replica is "starting", and "up" when its engine is loaded.
+        """
+        fleet = _fleet(caller, models.find(model))
+        fleet.rejoin(number)
+        return _status(models.find(model).name, fleet.find(number))
+
+    return routes
+
+
+async def of_models(models: Models) -> dict[str, list[dict[str, Any]]]:
+    """Return the replicas of every model that has several, with the figures of their engines."""
+    fleets = [model for model in models.all if model.fleet is not None]
+    found = await asyncio.gather(*(_of_model(model) for model in fleets))
+    return {model.name: replicas for model, replicas in zip(fleets, found, strict=True)}
+
+
+def _fleet(caller: Caller, model: ServedModel) -> ReplicaFleet:
+    if not caller.is_admin:
+        raise ForbiddenError(f"the key {caller.name} may not drain replicas", hint="use an administrator's key")
+    if model.fleet is None:
+        raise UsageError(f"the model {model.name} has no replicas now", hint="start the server with --replicas 2")
+    return model.fleet
+
+
+async def _of_model(model: ServedModel) -> list[dict[str, Any]]:
+    if (fleet := model.fleet) is not None:
+        return list(await asyncio.gather(*(_described(model.name, each) for each in fleet.replicas)))
+    num_open = 0 if model.service is None else model.service.client.num_streams
+    state = _ONLY.get(model.state, str(model.state))
+    return [{"model": model.name, "replica": 1, "state": state, "open": num_open, "restarts": model.num_restarts}]
+
+
+async def _described(model: str, replica: Replica) -> dict[str, Any]:
+    engine = await replica.stats() if replica.client.is_ready else None
+    return _status(model, replica) | {"engine": engine}
+
+
+def _status(model: str, replica: Replica) -> dict[str, Any]:
+    status = replica.status()
+    return {
+        "model": model,
+        "replica": status.replica,
+        "state": status.state,
+        "cpus": status.cpus,
+        "threads": status.num_threads,
+        "open": status.num_open,
+        "waiting": status.num_waiting,
+        "oldest_wait_s": round(status.oldest_wait_s, 3),
+        "restarts": status.num_restarts,
+        "requests": status.num_requests,
+        "prompt_tokens": status.prompt_tokens,
+        "expected_cached_tokens": status.expected_tokens,
+    }

@@ -1,0 +1,1 @@
+"""Several engine processes of one model, the replicas, behind one client: routing, death, drain and autoscaling."""

@@ -1,0 +1,83 @@
+"""Which replica has computed the beginning of a prompt: an exact tree of prompts, by pages of tokens."""
+
+from array import array
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple, TypeAlias
+
+PAGE_TOKENS: Final = 16
+MAX_PAGES: Final = 1 << 17
+"""Two million tokens, in about 50 MB."""
+
+_Key: TypeAlias = tuple[int, bytes]
+
+
+class _Node(NamedTuple):
+    """`number`: never used twice. `holders`: the replicas that have computed the prompt as far as this page."""
+
+    number: int
+    holders: set[int]
+
+
+class PrefixTree:
+    """Remembers the prompts that were sent to each replica. At most `max_pages` pages; the least recently used pages
+    are forgotten first.
+
+    Prompts with different salts share nothing, as in the cache of an engine.
+    """
+
+    def __init__(self, *, max_pages: int = MAX_PAGES) -> None:
+        self._max_pages = max_pages
+        # A node is found by the number of its parent and its tokens. The root of a salt has the parent 0.
+        # Order: the least recently used first. A parent is always more recent than its children, so the first node
+        # is a leaf.
+        self._nodes: OrderedDict[_Key, _Node] = OrderedDict()
+        self._last_number = 0
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def match(self, salt: str | None, prompt: Sequence[int]) -> dict[int, int]:
+        """Return how many tokens of the beginning of `prompt` each replica has computed. Replicas without a page are
+        left out."""
+        matched: dict[int, int] = {}
+        parent, num_tokens = 0, 0
+        for page in _pages(salt, prompt):
+            if (node := self._nodes.get((parent, page))) is None:
+                break
+            if parent:
+                num_tokens += PAGE_TOKENS
+                matched |= dict.fromkeys(node.holders, num_tokens)
+            parent = node.number
+        return matched
+
+    def add(self, salt: str | None, prompt: Sequence[int], replica: int) -> None:
+        """Record that `prompt` was sent to a replica."""
+        path: list[_Key] = []
+        parent = 0
+        for page in _pages(salt, prompt):
+            key = (parent, page)
+            if (node := self._nodes.get(key)) is None:
+                self._last_number += 1
+                node = self._nodes[key] = _Node(self._last_number, set())
+            node.holders.add(replica)
+            path.append(key)
+            parent = node.number
+        for key in reversed(path):
+            self._nodes.move_to_end(key)
+        while len(self._nodes) > self._max_pages:
+            self._nodes.popitem(last=False)
+
+    def forget(self, replica: int) -> None:
+        """Forget what a replica has computed: its engine has ended."""
+        for key, node in list(self._nodes.items()):
+            node.holders.discard(replica)
+            if not node.holders:
+                del self._nodes[key]
+
+
+def _pages(salt: str | None, prompt: Sequence[int]) -> Iterator[bytes]:
+    """Yield the salt, then the full pages of the prompt."""
+    yield repr(salt).encode()
+    for start in range(0, len(prompt) - PAGE_TOKENS + 1, PAGE_TOKENS):
+        yield array("q", prompt[start : start + PAGE_TOKENS]).tobytes()
