@@ -8,7 +8,6 @@ import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.flags import Limits
@@ -27,10 +26,6 @@ _LATE_KILL_GRACE_S = 1.0
 """The same for a worker of low priority, for which nobody waits."""
 
 _CPU_EVERY_S = 1.0
-
-_USUAL_FORK_S = 0.05
-_FORK_S = 2.0
-"""A fork takes 3 ms. The limit is generous because a timeout kills the parent, and a machine can be very busy."""
 
 
 @dataclass(slots=True)
@@ -212,29 +207,9 @@ class GuestSequences:
         if sequence.worker is not None and not sequence.worker.slot.detach(deadline):
             self._fail_timeout(sequence)
 
-    def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
-        """Fork the parent's worker for `seq_id`. Return the reason of a refusal, or an empty string.
-
-        After a refusal, `seq_id` exists too, as a failed sequence.
-        """
-        if seq_id in self._by_id:
-            return f"duplicate id {seq_id} (cloning {parent_id})"
-        parent = self._by_id.get(parent_id)
-        if parent is None or parent.worker is None:
-            reason = f"invalid id {parent_id}" if parent is None else f"cannot clone {parent_id}: {parent.failure}"
-        elif parent.late is not None:
-            reason = f"cannot clone {parent_id}: it is still computing"
-        elif self._num_forks(parent.req_id) >= self._limits.forks:
-            reason = f"too many forks (max={self._limits.forks})"
-        else:
-            try:
-                worker = self._fork(parent, parent.worker, seq_id)
-                self._by_id[seq_id] = GuestSequence(parent.req_id, worker, masks_in_pre=parent.masks_in_pre)
-                return ""
-            except (AiciError, _ForkError) as error:
-                reason = str(error)
-        self._by_id[seq_id] = GuestSequence("", None, f"Worker: {reason}")
-        return reason
+    def add(self, seq_id: SeqId, sequence: GuestSequence) -> None:
+        """Add a fork under a fresh id."""
+        self._by_id[seq_id] = sequence
 
     def fail(self, sequence: GuestSequence, failure: str) -> None:
         """Release the worker and let every response repeat the failure."""
@@ -282,37 +257,7 @@ class GuestSequences:
         worker.send_request(request, detached=detached)
         return True
 
-    def _fork(self, parent: GuestSequence, worker: WorkerHandle, seq_id: SeqId) -> WorkerHandle:
-        if worker.dead:
-            self.fail(parent, "Worker: died")
-            raise _ForkError("died")
-        if worker.pool is not None:
-            self._wait_for(worker.pool)
-            return self._pools.clone(worker, worker.pool, seq_id)
-        slot = self._table.take(self._table.fork_half, self._table.owner(worker.slot))
-        if not self._supervisor.hand_over(worker, slot):
-            self._table.free(slot)
-            self.fail(parent, "Worker: died")
-            raise _ForkError("died")
-        self._send(parent, worker_requests.fork(seq_id, slot.index))
-        deadline = time.monotonic() + _FORK_S
-        answer = worker.slot.wait_response(deadline)
-        if not answer:
-            self._supervisor.abandon(slot)
-            self.fail(parent, "Worker: timeout" if answer is None else "Worker: died")
-            raise _ForkError(parent.failure.removeprefix("Worker: "))
-        if not answer.isdigit():
-            self._table.free(slot)
-            raise _ForkError(answer.decode())
-        started = slot.wait_response(min(deadline, time.monotonic() + _USUAL_FORK_S)) == b"ok"
-        # Usually the fork has announced itself by now. The parent's word is only needed to hear of the fork's death.
-        fork = self._supervisor.adopt_fork(slot, int(answer), worker)
-        if not started and slot.wait_response(deadline) != b"ok":
-            self._supervisor.release(fork)
-            raise _ForkError("the fork did not start")
-        return fork
-
-    def _wait_for(self, pool: WorkerHandle) -> None:
+    def wait_for_pool(self, pool: WorkerHandle) -> None:
         """Wait for the replies of a pool's late guests, which must come before the pool forks. Give up overdue
         guests."""
         proto = self._table.protocol
@@ -325,13 +270,6 @@ class GuestSequences:
     def _late_in_pools(self) -> list[tuple[WorkerHandle, SeqId]]:
         workers = [(seq_id, sequence.worker) for seq_id, sequence in self._by_id.items() if sequence.late is not None]
         return [(worker.pool, seq_id) for seq_id, worker in workers if worker is not None and worker.pool is not None]
-
-    def _num_forks(self, req_id: str) -> int:
-        return sum(seq.req_id == req_id and seq.worker is not None for seq in self._by_id.values())
-
-
-class _ForkError(Exception):
-    pass
 
 
 def failed(reason: str) -> bytes:

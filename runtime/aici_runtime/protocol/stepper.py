@@ -10,6 +10,7 @@ from aici_runtime.channels.envelope import ChannelRequest, RequestError
 from aici_runtime.flags import Limits
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
+from aici_runtime.protocol.guest_forks import GuestForks
 from aici_runtime.protocol.guest_sequences import GuestSequences
 from aici_runtime.protocol.v1_ops import V1Ops
 from aici_runtime.protocol.v2_ops import V2Ops
@@ -44,6 +45,7 @@ class Stepper:
         self._limits = limits
         pools = GuestPools(table=table, supervisor=supervisor, size=pool_size)
         self._sequences = GuestSequences(table=table, supervisor=supervisor, pools=pools, limits=limits)
+        self._forks = GuestForks(self._sequences, table=table, supervisor=supervisor, pools=pools, limits=limits)
         self._ops: V1Ops | V2Ops | None = None
         if proto is not None:
             self._choose(proto)
@@ -100,5 +102,5 @@ class Stepper:
     def _choose(self, proto: Proto) -> V1Ops | V2Ops:
         self._table.protocol = proto
         kind = V1Ops if proto == "v1" else V2Ops
-        self._ops = kind(self._sequences, self._masks, self._limits)
+        self._ops = kind(self._sequences, self._forks, self._masks, self._limits)
         return self._ops

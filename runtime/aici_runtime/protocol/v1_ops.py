@@ -23,6 +23,7 @@ from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
+from aici_runtime.protocol.guest_forks import GuestForks
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences, Lateness, failed
 from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults
 from aici_runtime.wire import MidOp, Patience, PostOp
@@ -42,8 +43,9 @@ _NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 class V1Ops:
     """The commands of protocol v1, and `turn_process`."""
 
-    def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
+    def __init__(self, sequences: GuestSequences, forks: GuestForks, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
+        self._forks = forks
         self._masks = masks
         self._results = WorkerResults(masks.bits.vocab_size)
         self._step_s = limits.step_limit_s("v1")
@@ -57,7 +59,7 @@ class V1Ops:
         command = parse_post_pre(body)
         self._begin(command, command.post_ops)
         post, pre, _ = self._run([seq_id for seq_id, _ in self._sequences.items()], command.post_ops, [])
-        self._sequences.free(command.freed)
+        self._free(command.freed)
         return b'{"post_seqs":{%b},"pre_seqs":{%b}}' % (post, pre)
 
     def mid(self, body: dict[str, Any]) -> bytes:
@@ -76,7 +78,7 @@ class V1Ops:
         # A runtime without patience kills late guests, so it must not be hurried.
         patience = command.patience if self._patience_s else None
         post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops, patience)
-        self._sequences.free(post_pre.freed)
+        self._free(post_pre.freed)
         used = self._sequences.take_cpu_us()
         more = b',"cpu_us":{%b}' % b",".join(b'"%d":%d' % pair for pair in used.items()) if used else b""
         return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}%b}' % (post, pre, mid, more)
@@ -102,12 +104,19 @@ class V1Ops:
         patience: Patience | None = None,
     ) -> tuple[bytes, bytes, bytes]:
         """Run post and pre for `asked` and mid for `ops`. Return the entries of the three maps of the response."""
-        refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
-        waiting = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
+        refused = {op.id: self._forks.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
+        late = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
         hurried = patience.hurried if patience else ()
-        at_work = self._sequences.send(self._requests(asked, post_ops, ops, rows), hurried)
+        at_work = self._sequences.send(self._forks.hold(self._requests(asked, post_ops, ops, rows)), hurried)
         started = time.monotonic()  # from now: a delay up to here must not cost the guests any time
+        if patience is None:
+            at_work += self._forks.advance(math.inf)
+            started = time.monotonic()
+        else:  # forks cost nobody anything while a forward pass computes
+            at_work += self._forks.advance(started + patience.hurried_s, beside_others=True)
+            self._forks.mark_late(started)
+        waiting = [seq_id for seq_id in late if seq_id not in self._forks]
         got = self._collect([seq_id for seq_id in at_work if seq_id not in hurried], started, patience)
         if patience is not None:
             got |= self._collect_hurried([s for s in at_work if s in hurried], started, patience.hurried_s)
@@ -116,7 +125,7 @@ class V1Ops:
             # A late guest gets as much time as the other guests; alone, the guest gets the time of a step, so that no
             # engine spins.
             got |= self._collect_late(waiting, started if got else started + self._pre_limit_s)
-        for seq_id in waiting:
+        for seq_id in late:
             self._refuse_tokens_while_late(self._sequences[seq_id], post_ops.get(seq_id))
         pre, post, mid = [], [], []
         asked_ids = set(asked)
@@ -135,6 +144,10 @@ class V1Ops:
             result = failed(f"Worker: {reason}") if reason else self._read_mid(op.id, row, got.get(op.id))
             mid.append(b'"%d":%b' % (op.id, result))
         return b",".join(post), b",".join(pre), b",".join(mid)
+
+    def _free(self, freed: list[SeqId]) -> None:
+        self._forks.drop(freed)
+        self._sequences.free(freed)
 
     def _requests(
         self, asked: list[SeqId], post_ops: Mapping[SeqId, PostOp], ops: list[MidOp], rows: dict[SeqId, int]

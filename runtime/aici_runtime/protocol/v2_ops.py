@@ -5,6 +5,7 @@ is killed after `--wasm-max-timeout-steps` such steps. The mask row of a late gu
 answered or is gone.
 """
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import encode_result
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.commands import parse_steps
+from aici_runtime.protocol.guest_forks import GuestForks
 from aici_runtime.protocol.guest_sequences import GuestSequences, Lateness, failed
 from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults
 from aici_runtime.wire import StepOp
@@ -35,8 +37,9 @@ _NOTHING = {
 class V2Ops:
     """The command of protocol v2."""
 
-    def __init__(self, sequences: GuestSequences, masks: MaskRegion, limits: Limits) -> None:
+    def __init__(self, sequences: GuestSequences, forks: GuestForks, masks: MaskRegion, limits: Limits) -> None:
         self._sequences = sequences
+        self._forks = forks
         self._masks = masks
         self._worker_results = WorkerResults(masks.bits.vocab_size)
         self._limit_s = limits.step_limit_s("v2")
@@ -51,7 +54,7 @@ class V2Ops:
         self._check(command.ops)
         rows = self._rows(command.ops)
         self._sequences.bind({op.id: op.req_id for op in command.ops if op.req_id is not None})
-        refused = {op.id: self._sequences.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
+        refused = {op.id: self._forks.clone(op.id, op.clone_id) for op in command.ops if op.clone_id is not None}
         started = time.monotonic()
         got = self._ask([op for op in command.ops if not refused.get(op.id)], rows)
         used, spare = 0, self._free_rows(rows.values())
@@ -121,11 +124,12 @@ class V2Ops:
 
     def _ask(self, ops: Sequence[StepOp], rows: Mapping[SeqId, int]) -> dict[SeqId, bytes]:
         groups = _fork_groups(ops)
-        asked = self._sequences.send(
+        requests = (
             (op.id, worker_requests.step(op, rows[op.id], groups[op.id]))
             for op in ops
             if self._sequences[op.id].late is None
         )
+        asked = self._sequences.send(self._forks.hold(requests)) + self._forks.advance(math.inf)
         started = time.monotonic()  # from now: a delay up to here must not cost the guests any time
         late: list[SeqId] = []
         for op in ops:

@@ -5,6 +5,8 @@ import socket
 from pathlib import Path
 from typing import NoReturn
 
+import orjson
+
 from aici_runtime.guests.driver import SetupError
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import GuestServer
@@ -65,44 +67,53 @@ class Worker:
         server = self._server
         while True:
             request = server.slot.wait_request()
+            response: bytes | None
             if request[0] < worker_requests.FORK:
                 with server.lock:
                     server.is_busy = True
                 response = server.answer(request)
             else:
                 response = self._obey(request)
-            # A fork continues here in two processes, so only now the slot of the reply is known.
+            if response is None:
+                continue
             server.slot.send_response(response)
             if response == b"moved":
                 os._exit(0)
 
-    def _obey(self, request: bytes) -> bytes:
-        op, seq_id, slot, _ = worker_requests.HEAD.unpack_from(request)
+    def _obey(self, request: bytes) -> bytes | None:
+        """Return the response; None in a new fork, which owes none."""
+        op, _, slot, _ = worker_requests.HEAD.unpack_from(request)
         if op == worker_requests.MOVE:
             return self._move()
-        return self._fork(seq_id, slot) if op == worker_requests.FORK else self._start_pool(slot)
+        return self._fork(request) if op == worker_requests.FORK else self._start_pool(slot)
 
-    def _fork(self, seq_id: int, number: int) -> bytes:
-        table = self._context.table
-        memory = -1 if table.is_shared else receive_memory(self._control)
-        try:
-            return self._fork_into(seq_id, number, memory)
-        finally:
-            if memory >= 0:
-                os.close(memory)
+    def _fork(self, request: bytes) -> bytes | None:
+        outcomes: list[int | str] = []
+        for seq_id, number in worker_requests.forks_of(request):
+            memory = -1 if self._context.table.is_shared else receive_memory(self._control)
+            try:
+                outcome = self._fork_into(seq_id, number, memory)
+            finally:
+                if memory >= 0:
+                    os.close(memory)
+            if outcome is None:
+                return None
+            outcomes.append(outcome)
+        return orjson.dumps(outcomes)
 
-    def _fork_into(self, seq_id: int, number: int, memory: int) -> bytes:
+    def _fork_into(self, seq_id: int, number: int, memory: int) -> int | str | None:
+        """Return the pid of the fork, or the reason why there is none; None in the fork."""
         table = self._context.table
         try:
             variables = self._variables.client_for_fork(self._server.guest.close)
             pid = os.fork()
         except BrokenPipeError:
-            return b"cannot fork: the variables of this request are gone"
+            return "cannot fork: the variables of this request are gone"
         except OSError as error:
-            return f"cannot fork: {error}".encode()
+            return f"cannot fork: {error}"
         if pid != 0:
             variables.close()
-            return b"%d" % pid
+            return pid
         parent = self._server.slot
         slot = table.at(number) if memory < 0 else table.attach(number, os.dup(memory))
         self._control.close()
@@ -112,7 +123,7 @@ class Worker:
         self._server.use_slot(slot)
         table.unmap(parent)
         self._watchdog.start()
-        return b"ok"
+        return None
 
     def _start_pool(self, slot: int) -> bytes:
         if not self._server.guest.is_movable:

@@ -7,11 +7,11 @@
     turn       id, row, backtrack, tokens      u32 length of the reply to pre or post, that reply, and a WorkerReply
                                                to mid if the guest goes on. Without tokens (not even []): pre alone
     step       id, row, argument               a WorkerReply; its first mask goes to the row
-    fork       id, slot                        the pid of the fork, which replies `ok` on its own slot; or an error
+    fork       pairs of id and slot            for each the pid or an error; the forks wait for requests
 
 Requests of `--placement pool` (`pool_process.py`):
 
-    start_pool slot                            as `fork`; the new process is a pool without guests
+    start_pool slot                            the pid of a pool without guests, which replies `ok` on its own slot
     move                                       `moved`: the guest is in the transfer area, and its process ends
     adopt      slot                            `ok`: the guest from the transfer area lives in this pool, on the slot
     clone      id, slot, slot of the parent    `ok`: the guest is forked into the slot
@@ -19,7 +19,7 @@ Requests of `--placement pool` (`pool_process.py`):
 A worker that cannot do one of these replies with the reason, and nothing has changed.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from struct import Struct
 from typing import Final
 
@@ -29,6 +29,7 @@ from aici_base.ids import SeqId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
+_FORK = Struct("<2I")
 MID, PRE, POST, TURN, STEP, FORK, START_POOL, MOVE, ADOPT, CLONE = range(10)
 
 
@@ -53,8 +54,14 @@ def step(op: StepOp, row: int, fork_group: Sequence[SeqId]) -> bytes:
     return HEAD.pack(STEP, op.id, row, 0) + orjson.dumps(argument)
 
 
-def fork(seq_id: SeqId, slot: int) -> bytes:
-    return HEAD.pack(FORK, seq_id, slot, 0)
+def fork(forks: Sequence[tuple[SeqId, int]]) -> bytes:
+    """`forks`: the id and the slot of each."""
+    return HEAD.pack(FORK, 0, 0, 0) + b"".join(_FORK.pack(*fork) for fork in forks)
+
+
+def forks_of(request: bytes) -> Iterator[tuple[int, int]]:
+    """Yield the id and the slot of each fork."""
+    yield from _FORK.iter_unpack(request[HEAD.size :])
 
 
 def start_pool(slot: int) -> bytes:
