@@ -142,6 +142,26 @@ def test_a_request_that_waited_is_answered_by_the_next_engine(
         assert [each.result(PATIENCE_S) for each in waiting] == expected
 
 
+def test_an_answer_that_is_given_as_a_whole_begins_again(server: Server, http: httpx.Client, faults: Faults) -> None:
+    """The engine dies after a hundred tokens of an answer that nobody has seen."""
+
+    def complete() -> dict[str, Any]:
+        body = {"prompt": "a whole answer", "max_tokens": 200, "seed": 3, "temperature": 1.0, "ignore_eos": True}
+        answer: dict[str, Any] = http.post("/v1/completions", json=body).json()
+        return {"choices": answer["choices"], "usage": answer["usage"]["completion_tokens"]}
+
+    expected = complete()
+    faults.cause("hangs_later")
+    hanging = engine(server)
+    with ThreadPoolExecutor() as pool:
+        again = pool.submit(complete)
+        assert wait_until(lambda: faults.has_happened("hangs_later"), PATIENCE_S)
+        with contextlib.suppress(ProcessLookupError):  # the watch may have been faster
+            os.kill(hanging, signal.SIGKILL)
+        assert again.result(PATIENCE_S) == expected
+    assert engine(server) != hanging
+
+
 def test_a_stopped_engine_without_work_is_unhealthy_and_replaced(server: Server, http: httpx.Client) -> None:
     stopped = engine(server)
     family = {stopped, *descendants(stopped)}

@@ -14,6 +14,7 @@ from aici_engine.server.fleet.replica import Replica, ReplicaState
 from aici_engine.server.fleet.routing import choose
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import EngineClient, EngineStream, Watch, unwatched
+from aici_engine.server.link.suspects import Suspects
 
 _MEANS = frozenset({"cache_usage"})
 """Figures of the engines whose mean is the figure of the fleet. The others are sums."""
@@ -25,6 +26,7 @@ class FleetClient:
     def __init__(self, replicas: Sequence[Replica], tree: PrefixTree | None = None) -> None:
         self._replicas = tuple(replicas)
         self._tree = tree or PrefixTree()
+        self._suspects = Suspects()
         self._is_closing = False
         self._ready: set[int] = set()
         self.on_guest_time: Callable[[dict[str, float]], None] = lambda _: None
@@ -38,6 +40,7 @@ class FleetClient:
         client.on_guest_time = lambda used_s: self.on_guest_time(used_s)
         client.elsewhere = lambda stream: self._move(stream, replica)
         client.changed = lambda: self.changed(replica)
+        client.suspects = self._suspects
 
     @property
     def info(self) -> wire.EngineInfo | None:
@@ -94,6 +97,7 @@ class FleetClient:
         salt: str | None = None,
         share: Share = NOBODY,
         pooling: Pooling | None = None,
+        is_whole: bool = False,
         watch: Watch = unwatched,
     ) -> EngineStream:
         """Submit a sequence to the best replica. Without a replica that takes requests, the sequence waits for one that
@@ -112,6 +116,7 @@ class FleetClient:
             salt=salt,
             share=share,
             pooling=pooling,
+            is_whole=is_whole,
             watch=watch,
         )
         self.busy.set()

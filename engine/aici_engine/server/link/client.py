@@ -10,22 +10,27 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol, Self, TypeAlias
 
-from aici_base.errors import AiciError, TimedOutError, UnavailableError, UsageError
+from aici_base.errors import AiciError, RuntimeDiedError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import CONTROLLER_FAILURES, FinishReason
 from aici_engine.pooling import Pooling
 from aici_engine.request import NOBODY, Share
 from aici_engine.server.link import wire
 from aici_engine.server.link.replays import Replays
+from aici_engine.server.link.suspects import Suspects, digest
 
 _FAILURES = {FinishReason.ABORT: "the request was ended by the server", **CONTROLLER_FAILURES}
 
-_SUSPECTED = AiciError(
+_SUSPECTED = UnavailableError(
     "two engines have died while they computed this request, which may be the reason",
     hint="change the request before you send it again; the server's log has the engine's last output",
 )
 
 _SILENT_S = 2.0
+_TURN_EVENTS = 64
+"""So many events are read without a turn of the event loop for others."""
+_MAX_DEATHS = 2
+"""A request may be the reason of deaths: after so many, it fails."""
 
 Watch: TypeAlias = Callable[[wire.StreamOut], None]
 
@@ -44,14 +49,19 @@ def _nowhere(_: "EngineStream") -> bool:
 class EngineStream:
     """The events of one submitted sequence. A context manager: leaving it aborts a sequence that still runs.
 
-    `watch` is called with every event when the event arrives, not when it is read. `submit`: what was asked, until the
-    stream has given something or has ended; then None, because such a stream cannot begin again. `num_deaths`: of
-    engines, while the stream had given nothing. `to_compute`: tokens of the prompt that no cache has, as far as
-    is known. `opened_s`: when, on the monotonic clock.
+    `watch` is called with every event when the event arrives, not when it is read. A whole stream gives its events at
+    its end, all together, and is watched as if it had run once. `submit`: what was asked, as long as the stream can
+    begin again: it has given nothing, and has neither ended nor been aborted. `num_deaths`: of engines and runtimes
+    that computed the stream. `has_begun`: the attempt of now has an event. `to_compute`: tokens of the
+    prompt that no cache has, as far as is known. `opened_s`: when, on the monotonic clock.
     """
 
-    def __init__(self, client: "EngineClient", submit: wire.Submit, watch: Watch) -> None:
+    def __init__(self, client: "EngineClient", submit: wire.Submit, watch: Watch, *, is_whole: bool = False) -> None:
         self._client = client
+        self._kept: list[wire.StreamOut] | None = [] if is_whole else None
+        self._num_watched = 0
+        self._digest = b""
+        self.has_begun = False
         self.submit: wire.Submit | None = submit
         self.num_deaths = 0
         self.number = submit.stream
@@ -68,14 +78,45 @@ class EngineStream:
             if self._is_accepted:
                 return
             self._is_accepted = True
-        else:
-            self.submit = None
-        self._watch(event)
-        self._events.put_nowait(event)
+        elif self.submit is not None and (self._kept is None or isinstance(event, wire.FinishOut)):
+            self.drop_submit()
+        self.has_begun = self.has_begun or not isinstance(event, wire.AcceptedOut)
+        if self._kept is None:
+            self._watch(event)
+            self._events.put_nowait(event)
+            return
+        self._kept.append(event)
+        if isinstance(event, wire.FinishOut) or len(self._kept) > self._num_watched:
+            self._num_watched += 1
+            self._watch(event)
+        if isinstance(event, wire.FinishOut):
+            for kept in self._kept:
+                self._events.put_nowait(kept)
+
+    def drop_submit(self) -> None:
+        """Let go of what was asked, which may have megabytes, and keep its digest."""
+        if self.submit is not None:
+            self._digest, self.submit = digest(self.submit), None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest of what was asked."""
+        return self._digest if self.submit is None else digest(self.submit)
+
+    def begin_again(self) -> None:
+        """Forget the events of an attempt that the stream has not given. `submit` must not be None."""
+        self.num_deaths += 1
+        self.has_begun = False
+        if self._kept:
+            self._kept = [event for event in self._kept if isinstance(event, wire.AcceptedOut)]
 
     async def __aiter__(self) -> AsyncIterator[wire.StreamOut]:
         """Yield every event, FinishOut last. A failed stream does not raise here: see `finish.failure`."""
-        while self.finish is None:
+        for number in itertools.count(1):
+            if self.finish is not None:
+                return
+            if number % _TURN_EVENTS == 0:
+                await asyncio.sleep(0)
             event = await self._events.get()
             if isinstance(event, wire.FinishOut):
                 self.finish = event
@@ -152,7 +193,7 @@ class EngineClient:
 
     `numbers`: of streams and calls; clients that move streams to each other share the numbers. `elsewhere` may move a
     stream that loses its engine to another client; the function returns whether it did. `changed` is called when an
-    engine has come or gone.
+    engine has come or gone. `suspects`: clients that move streams to each other share them.
     """
 
     def __init__(self, numbers: Iterator[int] | None = None) -> None:
@@ -162,6 +203,7 @@ class EngineClient:
         self.changed: Callable[[], None] = lambda: None
         self._streams: dict[int, EngineStream] = {}
         self._replays = Replays(self._send_again)
+        self.suspects = Suspects()
         self._will_return = False
         self._calls: dict[int, asyncio.Future[Any]] = {}
         self.info: wire.EngineInfo | None = None
@@ -191,7 +233,7 @@ class EngineClient:
     @property
     def waiting(self) -> list[EngineStream]:
         """The streams that have given nothing, in the order in which they came."""
-        return [stream for stream in self._streams.values() if stream.submit is not None]
+        return [stream for stream in self._streams.values() if stream.submit is not None and not stream.has_begun]
 
     def open(
         self,
@@ -205,9 +247,13 @@ class EngineClient:
         salt: str | None = None,
         share: Share = NOBODY,
         pooling: Pooling | None = None,
+        is_whole: bool = False,
         watch: Watch = unwatched,
     ) -> EngineStream:
         """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream.
+
+        `is_whole`: nobody reads the stream before its end. Such a stream can begin again on another engine. Raises
+        UnavailableError for a request that was in the last engines when they died: see `Suspects`.
 
         While another engine is starting, the sequence waits for that engine. Callers refuse requests then (`check_up`):
         what waits here belongs to a request that was taken before.
@@ -216,7 +262,8 @@ class EngineClient:
             self._connected()
         number = next(self._numbers)
         submit = wire.Submit(number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling)
-        stream = self._streams[number] = EngineStream(self, submit, watch)
+        self.suspects.check(submit)
+        stream = self._streams[number] = EngineStream(self, submit, watch, is_whole=is_whole)
         self._work()
         if self._link is None:
             self._replays.hold(stream)
@@ -260,7 +307,7 @@ class EngineClient:
         if (stream := self._streams.get(number)) is None:
             return
         if self._link is not None and not self._replays.holds(stream):
-            stream.submit = None
+            stream.drop_submit()
             self._link.send(wire.Abort(number))
         else:
             self._end(stream, FinishReason.ABORT)
@@ -316,24 +363,39 @@ class EngineClient:
             number = message.stream
             stream = self._streams.get(number)
             if isinstance(message, wire.FinishOut):
+                if stream is not None and self._begin_again(stream, message):
+                    return
                 self._streams.pop(number, None)
                 self._rest()
             if stream is not None:
                 stream.put(message)
-                if stream.num_deaths and stream.submit is None:
+                if stream.num_deaths and not isinstance(message, wire.AcceptedOut):
                     self._replays.heard(stream)
+
+    def _begin_again(self, stream: EngineStream, finish: wire.FinishOut) -> bool:
+        """Send a stream again if its controller runtime has died: the engine waits for another. Return whether the
+        stream was sent."""
+        if finish.failure is None or finish.failure.code != RuntimeDiedError.code:
+            return False
+        if self._link is None or stream.submit is None or stream.num_deaths + 1 >= _MAX_DEATHS:
+            return False
+        stream.begin_again()
+        self._submit(self._link, stream, stream.submit)
+        return True
 
     def lost(self, why: AiciError, *, will_return: bool = False) -> None:
         """Record that the engine is gone: every call raises `why`, and streams fail with `why`.
 
-        `will_return`: another engine is starting. Streams that have given nothing wait for that engine, but each for
-        one engine only: a request may be the reason of the death.
+        `will_return`: another engine is starting. Streams that have given nothing, whole streams too, wait for that
+        engine, but each for one engine only: a request may be the reason of the death.
         """
         self._link = None
         self._will_return = will_return
         self.up.clear()
         self.down.set()
         held = self._replays.pause()
+        if will_return:
+            self.suspects.note_death(stream.digest for stream in self._streams.values() if stream.number not in held)
         for stream in list(self._streams.values()):
             self._loses_engine(stream, why, was_held=stream.number in held)
         calls, self._calls = self._calls, {}
@@ -348,8 +410,8 @@ class EngineClient:
             self.fail(stream, why)
             return
         if not was_held:
-            stream.num_deaths += 1
-        if stream.num_deaths > 1 and not was_held:
+            stream.begin_again()
+        if stream.num_deaths >= _MAX_DEATHS and not was_held:
             self.fail(stream, _SUSPECTED if self._will_return else why)
         elif self.elsewhere(stream):
             pass

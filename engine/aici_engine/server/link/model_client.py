@@ -46,6 +46,7 @@ class ModelClient(Protocol):
         salt: str | None = None,
         share: Share = NOBODY,
         pooling: Pooling | None = None,
+        is_whole: bool = False,
         watch: Watch = unwatched,
     ) -> EngineStream: ...
 

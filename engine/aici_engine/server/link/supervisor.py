@@ -182,6 +182,7 @@ class _EngineProcess:
         self._died = died
         self._loop = asyncio.get_running_loop()
         self._is_up = False
+        self._has_ended = False
         self.was_useful = False
         self.ready: asyncio.Future[wire.EngineInfo] = self._loop.create_future()
         self._context = zmq.asyncio.Context()
@@ -260,7 +261,8 @@ class _EngineProcess:
                     self.ready.set_result(message.info)
                 elif not self._is_up and isinstance(message, wire.Reply) and message.failure is not None:
                     self._fail(message.failure.error())
-                else:
+                elif not self._has_ended:
+                    # The streams of an engine that has ended are the next engine's: see `EngineClient.lost`.
                     self.was_useful = self.was_useful or isinstance(message, wire.TokenOut)
                     self._client.receive(message)
 
@@ -270,6 +272,7 @@ class _EngineProcess:
         kill_family(self._child.pid)
 
     def _ended(self) -> None:
+        self._has_ended = True
         self._stop_watching()
         self._watching.cancel()
         why = UnavailableError(self._why, hint="the server's log has its last output")

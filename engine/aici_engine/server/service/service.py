@@ -29,7 +29,10 @@ _SHORT_TEXT = 16 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generation:
-    """One sequence to generate, tokenized and checked. The fields mean the same as in the engine's `Request`."""
+    """One sequence to generate, tokenized and checked. The fields mean the same as in the engine's `Request`.
+
+    `is_whole`: the client gets the answer as a whole, so that another engine can begin the answer again.
+    """
 
     prompt: list[int]
     sampling: SamplingParams = field(default_factory=SamplingParams)
@@ -38,6 +41,7 @@ class Generation:
     pooling: Pooling | None = None
     priority: int = 0
     cache_salt: str | None = None
+    is_whole: bool = False
 
 
 class Service:
@@ -137,6 +141,7 @@ class Service:
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
+            is_whole=generation.is_whole,
             watch=self.admission.counting(principal, self.metrics.watch(self.name)),
         )
         self.admission.budgets.spend_tokens(principal.name, len(generation.prompt))

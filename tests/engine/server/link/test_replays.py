@@ -1,16 +1,16 @@
-"""Streams whose engine dies: those that have given nothing are sent to the next engine, once."""
+"""Streams whose engine or runtime dies: those that have given nothing are sent to the next, once."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 
 import pytest
 
-from aici_base.errors import AiciError, TimedOutError, UnavailableError
+from aici_base.errors import AiciError, RuntimeDiedError, TimedOutError, UnavailableError
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server.link import wire
 from aici_engine.server.link.client import EngineClient, EngineStream
-from tests.support.fake_engine import FakeEngine, Script, says, silent
+from tests.support.fake_engine import FakeEngine, Script, fails, says, silent
 
 GREEDY = SamplingParams(temperature=0.0)
 DEAD = UnavailableError("the engine process has died")
@@ -80,6 +80,90 @@ def test_a_stream_that_has_begun_ends_at_once() -> None:
         engine.client.lost(DEAD, will_return=True)
         assert (await ended(stream)).failure == wire.Failure.of(DEAD)
         assert not next_engine(engine.client).submitted
+
+    talk(main)
+
+
+def test_a_whole_stream_begins_again_and_gives_nothing_of_its_first_attempt() -> None:
+    async def main() -> None:
+        engine = FakeEngine([begun])
+        watched: list[wire.StreamOut] = []
+        stream = engine.client.open([1], GREEDY, is_whole=True, watch=watched.append)
+        engine.client.lost(DEAD, will_return=True)
+        next_engine(engine.client, says("x", "y"))
+        assert [event.text async for event in stream if isinstance(event, wire.TokenOut)] == ["x", "y"]
+        assert stream.result().text == "xy"
+        # The client's budget pays for the token once that both engines have computed.
+        kinds = [type(event) for event in watched]
+        assert kinds == [wire.AcceptedOut, wire.TokenOut, wire.TokenOut, wire.FinishOut]
+
+    talk(main)
+
+
+def test_a_whole_stream_that_was_in_two_engines_fails_as_unavailable() -> None:
+    async def main() -> None:
+        engine = FakeEngine([begun])
+        stream = engine.client.open([1], GREEDY, is_whole=True)
+        engine.client.lost(DEAD, will_return=True)
+        next_engine(engine.client, begun)
+        engine.client.lost(DEAD, will_return=True)
+        [event] = [event async for event in stream if not isinstance(event, wire.AcceptedOut | wire.TokenOut)]
+        assert isinstance(event, wire.FinishOut)
+        with pytest.raises(UnavailableError, match="two engines have died"):
+            stream.result()
+
+    talk(main)
+
+
+def test_others_have_turns_while_a_long_whole_stream_is_read() -> None:
+    async def main() -> None:
+        engine = FakeEngine([says(*"a" * 1000)])
+        stream = engine.client.open([1], GREEDY, is_whole=True)
+        num_turns = 0
+
+        async def other() -> None:
+            nonlocal num_turns
+            while True:
+                num_turns += 1
+                await asyncio.sleep(0)
+
+        others = asyncio.create_task(other())
+        await ended(stream)
+        others.cancel()
+        assert num_turns > 10
+
+    talk(main)
+
+
+def test_a_stream_whose_runtime_has_died_is_sent_again_once() -> None:
+    died = fails(wire.Failure.of(RuntimeDiedError("the runtime died")))
+
+    async def main() -> None:
+        engine = FakeEngine([died, says("a")])
+        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).text == "a"
+        engine = FakeEngine([died, died, says("a")])
+        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).failure is not None
+        assert engine.client.num_streams == 0
+        engine = FakeEngine([fails(wire.Failure.of(RuntimeDiedError("the runtime died")), "begun"), says("a")])
+        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).failure is not None
+        assert len(engine.submitted) == 1
+
+    talk(main)
+
+
+def test_a_request_that_is_sent_again_and_again_kills_three_engines() -> None:
+    async def main() -> None:
+        client = FakeEngine([begun]).client
+        for _ in range(3):
+            with_it = client.open([6, 6, 6], GREEDY), client.open([1], GREEDY)
+            client.lost(DEAD, will_return=True)
+            for stream in with_it:
+                assert (await ended(stream)).failure == wire.Failure.of(DEAD)
+            next_engine(client, begun)
+        with pytest.raises(UnavailableError, match="3 of the last 3"):
+            client.open([6, 6, 6], GREEDY)
+        assert client.num_streams == 0
+        client.open([6, 6, 7], GREEDY)
 
     talk(main)
 

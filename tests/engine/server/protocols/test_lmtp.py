@@ -411,7 +411,8 @@ async def test_streams_end_with_their_socket() -> None:
 @run
 async def test_a_failure_of_the_engine_is_an_error_with_its_code() -> None:
     failure = wire.Failure.of(RuntimeDiedError("the runtime died", hint="try again"))
-    async with connected(fails(failure), fails(wire.Failure.of(UsageError("no")), "x"), tokens(11)) as client:
+    no = fails(wire.Failure.of(UsageError("no")), "x")
+    async with connected(fails(failure), fails(failure), no, tokens(11)) as client:  # the first is sent again
         await client.generate()
         [error] = await client.stream()
         assert error["error"] == "the runtime died (try again)"

@@ -77,6 +77,7 @@ async def _turn_request(service: Service, principal: Principal, body: MessagesRe
         syntax=form.syntax,
         calls=constraints.calls,
         arguments=constraints.arguments,
+        is_whole=not body.stream,
     )
 
 

@@ -56,12 +56,14 @@ __all__ = [
 class TurnRequest(ChatTurn[CheckedCall]):
     """One turn to generate, as a ChatTurn.
 
-    `score_from`, `priority` and `cache_salt` mean the same as in a Generation. A turn with tools has no `score_from`.
+    `score_from`, `priority`, `cache_salt` and `is_whole` mean the same as in a Generation. A turn with tools has no
+    `score_from`.
     """
 
     score_from: int | None = None
     priority: int = 0
     cache_salt: str | None = None
+    is_whole: bool = False
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -137,6 +139,7 @@ class _ServedModel:
             score_from=self._request.score_from if prompt is self._request.prompt else None,
             priority=self._request.priority,
             cache_salt=self._request.cache_salt,
+            is_whole=self._request.is_whole,
         )
         async with self._service.start(self._principal, generation) as stream:
             yield _StreamedGeneration(stream)

@@ -64,7 +64,9 @@ class StreamRunner:
         tokens += await tokens_of([scored] if isinstance(scored, str) else scored, self._service)
         if len(tokens) == start:
             raise UsageError("scored has no tokens")
-        generation = Generation(prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start)
+        generation = Generation(
+            prompt=list(tokens), sampling=SamplingParams(max_tokens=0), score_from=start, is_whole=True
+        )
         async with self._service.open(self._principal, [generation]) as [stream]:
             self._tell_queued(message.stream_id)
             return await _scored(message, stream, self._service, self._say)

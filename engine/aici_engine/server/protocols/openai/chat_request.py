@@ -157,6 +157,7 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            is_whole=not self.stream,
             score_from=None if self.prompt_logprobs is None else 0,
             keeps_stop=self.include_stop_str_in_output,
             syntax=form.syntax,

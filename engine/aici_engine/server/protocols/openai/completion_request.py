@@ -102,6 +102,7 @@ class CompletionRequest(SamplingFields):
                         score_from=0 if scored else None,
                         priority=self.priority,
                         cache_salt=self.cache_salt,
+                        is_whole=not self.stream,
                         keeps_stop=self.include_stop_str_in_output,
                     ),
                     self.num_made,

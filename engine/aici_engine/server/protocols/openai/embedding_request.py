@@ -43,7 +43,13 @@ class EmbeddingRequest(StrictBody):
         for given in self.input:
             tokens = await self._tokens(service, len(made), given)
             made.append(
-                Generation(prompt=tokens, pooling=self.pooling, priority=self.priority, cache_salt=self.cache_salt)
+                Generation(
+                    prompt=tokens,
+                    pooling=self.pooling,
+                    priority=self.priority,
+                    cache_salt=self.cache_salt,
+                    is_whole=True,
+                )
             )
             await asyncio.sleep(0)  # a list may be long: other requests have their turn
         return made

@@ -198,6 +198,7 @@ class ResponseRequest(PromptFields, ConstraintFields):
             parallel=self.parallel_tool_calls,
             priority=self.priority,
             cache_salt=self.cache_salt,
+            is_whole=not self.stream,
             syntax=form.syntax,
             calls=constraints.calls,
             arguments=constraints.arguments,
