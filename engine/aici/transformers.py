@@ -6,9 +6,8 @@ stop. A controller that removes tokens, forks or waits ends with an error that n
 
 import contextlib
 import tempfile
-from collections import deque
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -17,32 +16,24 @@ import numpy as np
 import torch
 from transformers import LogitsProcessor, PreTrainedTokenizerBase
 
+from aici.append_only import AppendOnlyGuests, Bits
 from aici.constraints import Constraint
-from aici.errors import ControllerError, UsageError
+from aici.errors import UsageError
 from aici.local import bring_module
-from aici_base.ids import SeqId, TokenId
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
 from aici_controllers.store import Store
-from aici_engine.control.guest_errors import guest_error
 from aici_engine.sample.torch_pipeline import TensorMasks
 from aici_runtime.client import Runtime, RuntimeConfig
-from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 
 
 @dataclass(slots=True)
 class _Row:
-    """A row of `input_ids` and its guest.
+    """A row of `input_ids`: the key of its guest, the number of tokens, and the last one."""
 
-    `num_tokens`: of the row; `last` is the last one. `forced`: tokens still to be forced. `told`: tokens that the guest
-    is to be told of. `asks_pre`: pre comes before the next mask. `stopped`: the row ends after its forced tokens.
-    """
-
-    seq_id: SeqId
+    key: str
     num_tokens: int = 0
-    last: TokenId | None = None
-    forced: deque[TokenId] = field(default_factory=deque)
-    told: PostOp | None = None
-    asks_pre: bool = True
-    stopped: bool = False
+    last: int | None = None
 
 
 class ControllerProcessor(LogitsProcessor):
@@ -80,6 +71,7 @@ class ControllerProcessor(LogitsProcessor):
             self._runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=folder)))
             self._runtime.wait_ready()
             self._module_id = bring_module(self._runtime, Store(), constraint.controller)
+            self._guests = AppendOnlyGuests(self._runtime, engine="generate", eos_tokens=self._eos_tokens)
             self._stack = stack.pop_all()
 
     def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -90,14 +82,15 @@ class ControllerProcessor(LogitsProcessor):
         tokens = input_ids.tolist()
         if not self._rows:
             self._begin(tokens)
-        self._take(tokens)
-        masks = self._masks_of([row for row in self._rows if not (row.stopped or row.forced)])
-        return self._applied(masks, scores)
+        self._guests.send(self._taken(tokens))
+        answers = self._guests.receive()
+        return self._applied([_mask(answers[row.key]) for row in self._rows], scores)
 
     def reset(self) -> None:
         """End the guests. The next call begins with new rows."""
-        if self._rows:
-            self._turn(freed=[row.seq_id for row in self._rows])
+        for row in self._rows:
+            self._guests.free(row.key)
+        self._guests.flush()
         self._rows = []
 
     def close(self) -> None:
@@ -117,24 +110,18 @@ class ControllerProcessor(LogitsProcessor):
         started = []
         for row in tokens:
             self._num_guests += 1
+            key = str(self._num_guests)
             kept = next((place for place, token in enumerate(row) if token != self._pad_token), len(row))
-            prompt = [TokenId(token) for token in row[kept:]]
             started.append(
-                self._runtime.instantiate(
-                    req_id=str(self._num_guests),
-                    prompt=prompt,
-                    module_id=self._module_id,
-                    module_arg=self._argument,
-                    seed=self._seed,
-                )
+                self._guests.start(key, row[kept:], module_id=self._module_id, argument=self._argument, seed=self._seed)
             )
-            self._rows.append(_Row(SeqId(self._num_guests), num_tokens=len(row) - 1))
+            self._rows.append(_Row(key, num_tokens=len(row) - 1))
         for guest in started:
             guest.result()
-        self._hear_pre(self._turn(bound=self._rows), self._rows)
+        self._guests.bind([row.key for row in self._rows])
 
-    def _take(self, tokens: list[list[int]]) -> None:
-        """Take the tokens that `generate` has appended since the last step."""
+    def _taken(self, tokens: list[list[int]]) -> dict[str, list[int]]:
+        """Return the tokens that `generate` has appended since the last step, by the keys of the rows."""
         continued = len(tokens) == len(self._rows) and all(
             len(ids) == row.num_tokens + 1 and (row.last is None or ids[-2] == row.last)
             for ids, row in zip(tokens, self._rows, strict=False)
@@ -144,79 +131,13 @@ class ControllerProcessor(LogitsProcessor):
                 "the rows are not those of the last step, each with one more token",
                 hint="call reset() between two calls of generate; beam search and assisted generation are not served",
             )
+        taken = {}
         for ids, row in zip(tokens, self._rows, strict=True):
-            token = TokenId(ids[-1])
-            is_first, row.num_tokens, row.last = row.last is None, len(ids), token
-            if is_first:
-                continue
-            if row.forced:
-                if token != row.forced.popleft():
-                    raise ControllerError(f"generate appended token {token} where the controller forced another")
-            elif self._is_eos(token):
-                row.stopped = True
-            elif not row.stopped:
-                row.told, row.asks_pre = PostOp(row.seq_id, [token]), True
+            taken[row.key] = [] if row.last is None else [ids[-1]]
+            row.num_tokens, row.last = len(ids), ids[-1]
+        return taken
 
-    def _masks_of(self, rows: list[_Row]) -> dict[SeqId, "np.ndarray[Any, np.dtype[np.uint8]]"]:
-        """Ask the guests of `rows`, which afterwards have stopped, have forced tokens, or have a mask in the result."""
-        asked = [row for row in rows if row.asks_pre]
-        if asked:
-            self._hear_pre(self._turn(asked=asked), asked)
-        rows = [row for row in rows if not (row.stopped or row.forced)]
-        if not rows:
-            return {}
-        turn = self._turn(masked=rows)
-        bits = np.frombuffer(self._runtime.mask_rows(len(rows)), np.uint8).reshape(len(rows), -1)
-        masks = {}
-        for row, mask in zip(rows, bits, strict=True):
-            splice = _result(turn.mid.get(row.seq_id))
-            row.asks_pre = True
-            if splice is None:
-                masks[row.seq_id] = mask.copy()
-            else:
-                self._splice(row, splice)
-        return masks
-
-    def _hear_pre(self, turn: Turn, rows: list[_Row]) -> None:
-        for row in rows:
-            post = _result(turn.post.get(row.seq_id)) if row.told is not None else None
-            pre = _result(turn.pre.get(row.seq_id))
-            row.told, row.asks_pre = None, False
-            if post is not None and post.stop:
-                row.stopped = True
-            elif pre is not None:
-                _check_pre(pre)
-                row.stopped = pre.num_forks == 0
-                row.forced.extend(pre.ff_tokens)  # the runtime tells the guest of these
-
-    def _splice(self, row: _Row, splice: Splice) -> None:
-        # The guest counts the token of this step too, which was never appended.
-        if splice.backtrack > 1:
-            raise _not_served(f"removes {splice.backtrack - 1} tokens")
-        row.forced.extend(splice.ff_tokens)
-        row.told = PostOp(row.seq_id, list(splice.ff_tokens), splice.backtrack)
-        if not splice.ff_tokens:
-            raise _not_served("changes nothing in a step")
-
-    def _turn(
-        self,
-        *,
-        bound: Iterable[_Row] = (),
-        asked: Iterable[_Row] = (),
-        masked: Iterable[_Row] = (),
-        freed: Iterable[SeqId] = (),
-    ) -> Turn:
-        asked = list(asked)
-        self._runtime.send_turn(
-            post_ops=[row.told for row in asked if row.told is not None],
-            pre_ops=[PreOp(row.seq_id, str(row.seq_id)) for row in bound],
-            asked=[row.seq_id for row in asked],
-            ops=[MidOp(row.seq_id) for row in masked],
-            freed=list(freed),
-        )
-        return self._runtime.recv_turn()
-
-    def _applied(self, masks: dict[SeqId, "np.ndarray[Any, np.dtype[np.uint8]]"], scores: torch.Tensor) -> torch.Tensor:
+    def _applied(self, masks: list[Bits], scores: torch.Tensor) -> torch.Tensor:
         if self._masks is None:
             self._masks = TensorMasks(
                 vocab_size=self._runtime.vocab_size,
@@ -225,36 +146,14 @@ class ControllerProcessor(LogitsProcessor):
                 num_logits=scores.shape[1],
                 device=scores.device,
             )
-        is_open = torch.zeros_like(scores, dtype=torch.bool)
-        for place, row in enumerate(self._rows):
-            if row.seq_id in masks:
-                bits = torch.from_numpy(masks[row.seq_id])[None].to(scores.device)
-                is_open[place] = self._masks.is_open(bits)[0]
-                if not is_open[place].any():
-                    raise ControllerError("the controller's mask allows no token")
-            else:
-                is_open[place, row.forced[0] if row.forced else self._runtime.eos_token] = True
+        is_open = self._masks.is_open(torch.from_numpy(np.stack(masks)).to(scores.device))
         return scores.masked_fill(~is_open, -torch.inf)
 
-    def _is_eos(self, token: TokenId) -> bool:
-        return token == self._runtime.eos_token or token in self._eos_tokens
 
-
-def _check_pre(pre: Pre) -> None:
-    if pre.suspend:
-        raise _not_served("waits for another fork")
-    if pre.num_forks > 1:
-        raise _not_served(f"forks into {pre.num_forks}")
-
-
-def _not_served(what: str) -> ControllerError:
-    return ControllerError(f"the controller {what}: generate cannot", hint="run it on an engine of aici: aici.LLM")
-
-
-def _result(answer: SeqResult[Any] | None) -> Any:
-    if answer is not None and answer.error:
-        raise guest_error(answer.error)
-    return None if answer is None else answer.result
+def _mask(answer: Bits | AiciError) -> Bits:
+    if isinstance(answer, AiciError):
+        raise answer
+    return answer
 
 
 @contextlib.contextmanager

@@ -1,0 +1,125 @@
+r"""Controllers in `vllm serve`: a scheduler for vLLM, and a check of requests. Needs vLLM beside aici.
+
+    vllm serve MODEL --no-async-scheduling \
+        --scheduler-cls aici.vllm.ControlledScheduler --logits-processors aici.vllm:RequestCheck
+
+A request names its constraint in `vllm_xargs`: `{"aici": "{\"regex\": \"[0-9]+\"}"}`.
+"""
+
+import contextlib
+import tempfile
+from pathlib import Path
+from typing import Any, Final
+
+import vllm
+from vllm.v1.core.sched.output import GrammarOutput
+from vllm.v1.core.sched.scheduler import Scheduler as PlainScheduler
+from vllm.v1.sample.logits_processor.interface import LogitsProcessor
+from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor as LogitsProcessorV2
+
+from aici.append_only import AppendOnlyGuests
+from aici.errors import UsageError
+from aici.local import bring_module
+from aici.vllm_request import check_sampling, constraint_of
+from aici.vllm_scheduling import GuestScheduling, ScheduledGuests, Words
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
+from aici_controllers.store import Store
+from aici_runtime.client import Runtime, RuntimeConfig
+
+VERSIONS: Final = ("0.32",)
+"""The versions of vLLM that aici was tested with. vLLM's interface for schedulers may change with each version."""
+
+
+class ControlledScheduler(GuestScheduling, PlainScheduler):  # type: ignore[misc]
+    """vLLM's scheduler, with controllers. vLLM makes it, in its engine's process.
+
+    Raises UsageError for another version of vLLM and for settings that do not go with controllers.
+    """
+
+    def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
+        check_version()
+        if vllm_config.scheduler_config.async_scheduling:
+            raise UsageError(
+                "a step of async scheduling begins before the tokens of the last step are known",
+                hint="start vLLM with --no-async-scheduling",
+            )
+        if vllm_config.speculative_config is not None:
+            raise UsageError("speculative decoding does not go with controllers", hint="leave out the draft model")
+        super().__init__(vllm_config, *args, **kwargs)
+        model = vllm_config.model_config
+        self._guests = ScheduledGuests(
+            lambda: _RuntimeOf(model.tokenizer or model.model, model.tokenizer_revision),
+            num_logits=model.get_vocab_size(),
+        )
+
+    def _make_grammar_output(self, keys: list[str], rows: Words) -> GrammarOutput:
+        return GrammarOutput(keys, rows, [0] * len(keys))
+
+
+class RequestCheck(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc]
+    """Refuses wrong requests with status 400, before they reach the scheduler. Changes no logits.
+
+    The class has the interfaces of both of vLLM's model runners.
+    """
+
+    def __init__(self, *args: Any) -> None:
+        """vLLM calls this with the arguments of either interface."""
+
+    @classmethod
+    def validate_params(cls, sampling_params: Any) -> None:
+        """Raise ValueError, as vLLM wants, for a wrong constraint."""
+        try:
+            if constraint_of(sampling_params.extra_args) is not None:
+                check_sampling(sampling_params)
+        except AiciError as error:
+            raise ValueError(f"{error} ({error.hint})" if error.hint else str(error)) from None
+
+    def is_argmax_invariant(self) -> bool:
+        return True
+
+    def update_state(self, batch_update: Any) -> None: ...
+
+    def add_request(self, req_idx: int, sampling_params: Any) -> bool:  # noqa: ARG002
+        return False
+
+    def apply(self, logits: Any, ctx: Any = None) -> Any:  # noqa: ARG002
+        return logits
+
+
+def check_version() -> None:
+    """Raise UsageError for a version of vLLM that aici was not tested with."""
+    if not vllm.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
+        raise UsageError(
+            f"aici.vllm goes with vLLM {' and '.join(VERSIONS)}, not with {vllm.__version__}",
+            hint=f"pip install 'vllm=={VERSIONS[-1]}.*'",
+        )
+
+
+class _RuntimeOf:
+    """A runtime over the tokenizer `name`: a folder, or a name in the hub's cache."""
+
+    def __init__(self, name: str, revision: str | None) -> None:
+        with contextlib.ExitStack() as stack:
+            folder = Path(name)
+            if not folder.is_dir():
+                # Imported here: a folder needs no transformers.
+                from transformers import AutoTokenizer
+
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                AutoTokenizer.from_pretrained(name, revision=revision).save_pretrained(folder)
+            self._runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=folder)))
+            self._runtime.wait_ready()
+            self.guests = AppendOnlyGuests(self._runtime, engine="vLLM")
+            self._store = Store()
+            self._stack = stack.pop_all()
+
+    @property
+    def eos_token(self) -> TokenId:
+        return self._runtime.eos_token
+
+    def bring(self, controller: str | bytes) -> str:
+        return bring_module(self._runtime, self._store, controller)
+
+    def close(self) -> None:
+        self._stack.close()

@@ -1,0 +1,311 @@
+"""Controllers in vLLM's scheduler, for `vllm serve`. Imports nothing of vLLM, so that a test can be the scheduler.
+
+vLLM's engine calls its scheduler in this order, once a step:
+
+    schedule                what to compute; then the forward pass begins
+    get_grammar_bitmask     masks, one row of bits for each sequence with a mask; then vLLM samples
+    update_from_output      sampled tokens
+
+`schedule` asks the guests, which compute while the model computes, and `get_grammar_bitmask` reads their masks. vLLM
+hands the masks to the workers as it hands on the masks of its own grammars: every device, every runner, and tensor and
+pipeline parallelism work alike.
+"""
+
+import contextlib
+import logging
+import secrets
+from collections.abc import Callable, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from aici.append_only import AppendOnlyGuests, Bits
+from aici.constraints import Constraint
+from aici.vllm_request import check_sampling, constraint_of
+from aici_base.errors import AiciError, UnavailableError, UsageError
+from aici_base.ids import TokenId
+
+_SHORT_S: Final = 0.01
+_log = logging.getLogger(__name__)
+
+Words = npt.NDArray[np.int32]
+
+
+class GuestStarter(Protocol):
+    """A controller runtime, as a scheduler needs it. `bring`: makes sure that a module is there; returns its id."""
+
+    @property
+    def guests(self) -> AppendOnlyGuests: ...
+
+    @property
+    def eos_token(self) -> TokenId: ...
+
+    def bring(self, controller: str | bytes) -> str: ...
+
+    def close(self) -> None: ...
+
+
+class ScheduledGuests:
+    """The guests of a vLLM scheduler's requests. Call from the scheduler's thread.
+
+    `open_runtime` starts a runtime; called anew after a runtime has died. `num_logits`: of the model. A request whose
+    guest fails is among the result of `failed`, once.
+    """
+
+    def __init__(self, open_runtime: Callable[[], GuestStarter], *, num_logits: int) -> None:
+        self._open = open_runtime
+        self._runtime: GuestStarter | None = open_runtime()
+        self._num_words = -(-num_logits // 32)
+        self._pool = ThreadPoolExecutor(1, thread_name_prefix="aici-start")
+        self._starting: dict[str, tuple[Any, Future[None]]] = {}
+        self._running: dict[str, tuple[Any, int]] = {}
+        self._asked = False
+        self._errors: dict[str, AiciError] = {}
+
+    @property
+    def num_starting(self) -> int:
+        return len(self._starting)
+
+    def starting(self) -> list[str]:
+        """Return the requests whose guests are starting."""
+        return list(self._starting)
+
+    def begin(self, request: Any, constraint: Constraint[Any]) -> None:
+        """Start the guest of a request, which `ready` returns later. Raises AiciError if there is no runtime."""
+        if self._runtime is None:
+            self._runtime = self._open()
+        if request.prompt_token_ids is None:
+            raise UsageError("a prompt of embeddings does not go with a controller", hint="send a text or tokens")
+        check_sampling(request.sampling_params)
+        seed = request.sampling_params.seed
+        seed = secrets.randbits(63) if seed is None else seed
+        key, prompt = request.request_id, list(request.prompt_token_ids)
+        future = self._pool.submit(self._start, self._runtime, key, prompt, constraint, seed)
+        self._starting[key] = (request, future)
+
+    def ready(self, *, patient: bool) -> list[Any]:
+        """Return the requests whose guests have started, or have failed to. `patient`: nothing else is to be done."""
+        if patient and self._starting:
+            wait([future for _, future in self._starting.values()], timeout=_SHORT_S, return_when="FIRST_COMPLETED")
+        done = {key: pair for key, pair in self._starting.items() if pair[1].done()}
+        bound = []
+        for key, (request, future) in done.items():
+            del self._starting[key]
+            self._running[key] = (request, 0)
+            error = future.exception()
+            if error is None:
+                bound.append(key)
+            else:
+                self._fail(key, error if isinstance(error, AiciError) else AiciError(f"the guest: {error!r}"))
+        with self._runtime_may_die():
+            self._alive().guests.bind(bound)
+        return [request for request, _ in done.values()]
+
+    def take_starting(self, key: str) -> Any:
+        """Return the request `key` if its guest is still starting, else None. The guest ends."""
+        if key not in self._starting:
+            return None
+        request, future = self._starting.pop(key)
+        future.add_done_callback(lambda _: self._discard(key))
+        return request
+
+    def free(self, key: str) -> None:
+        """End the guest of a request. No effect on requests without one."""
+        if self._running.pop(key, None) is not None and self._runtime is not None:
+            self._runtime.guests.free(key)
+        self._errors.pop(key, None)
+
+    def ask(self, keys: Iterable[str]) -> None:
+        """Let guests compute the masks of the requests `keys`, of which some may have no guest."""
+        rows = {}
+        for key in keys:
+            if key in self._running and key not in self._errors:
+                request, num_seen = self._running[key]
+                tokens = list(request.output_token_ids)
+                rows[key] = tokens[num_seen:]
+                self._running[key] = (request, len(tokens))
+        self._asked = bool(rows)
+        if rows:
+            with self._runtime_may_die():
+                self._alive().guests.send(rows)
+
+    def masks(self) -> dict[str, Words]:
+        """Return the masks of the last `ask`, by request, as vLLM has them: 32 tokens a word."""
+        if not self._asked:
+            return {}
+        self._asked = False
+        found: dict[str, Words] = {}
+        with self._runtime_may_die():
+            for key, answer in self._alive().guests.receive().items():
+                if isinstance(answer, AiciError):
+                    self._fail(key, answer)
+                else:
+                    found[key] = self._words(key, answer)
+        return found
+
+    def failed(self) -> dict[str, AiciError]:
+        """Return the errors of guests that have failed, by request, which the caller ends."""
+        errors, self._errors = self._errors, {}
+        return errors
+
+    def flush(self) -> None:
+        """End the guests of ended requests now. Call when nothing is to be computed."""
+        if self._runtime is not None:
+            with self._runtime_may_die():
+                self._runtime.guests.flush()
+
+    def close(self) -> None:
+        self._pool.shutdown(cancel_futures=True)
+        if self._runtime is not None:
+            self._runtime.close()
+
+    def _start(
+        self, runtime: GuestStarter, key: str, prompt: list[int], constraint: Constraint[Any], seed: int
+    ) -> None:
+        module_id = runtime.bring(constraint.controller)
+        runtime.guests.start(key, prompt, module_id=module_id, argument=constraint.argument, seed=seed).result()
+
+    def _words(self, key: str, bits: Bits) -> Words:
+        """Return a mask in words over all logits, with every EOS of the request where the guest allows EOS."""
+        words = np.zeros(self._num_words, np.int32)
+        given = bits.view(np.int32)[: self._num_words]
+        words[: len(given)] = given
+        params = self._running[key][0].sampling_params
+        ends = set(params.all_stop_token_ids) | ({params.eos_token_id} - {None})
+        eos = self._alive().eos_token
+        is_open = bool(bits[eos // 8] >> eos % 8 & 1)
+        bytes_ = words.view(np.uint8)
+        for token in ends | {eos}:
+            if token // 8 < len(bytes_):
+                bit = np.uint8(1 << token % 8)
+                # An EOS that does not end the request of vLLM would be a token of the text.
+                bytes_[token // 8] = (
+                    bytes_[token // 8] | bit if is_open and token in ends else bytes_[token // 8] & ~bit
+                )
+        if not words.any():
+            self._fail(key, AiciError("the controller ends the text, and vLLM knows no EOS for the request"))
+        return words
+
+    def _alive(self) -> GuestStarter:
+        if self._runtime is None:
+            raise UnavailableError("the controller runtime died")
+        return self._runtime
+
+    def _discard(self, key: str) -> None:
+        if self._runtime is not None:
+            with contextlib.suppress(AiciError):
+                self._runtime.guests.discard(key)
+
+    def _fail(self, key: str, error: AiciError) -> None:
+        _log.error("request %s: its controller failed: %s", key, error)
+        self._errors[key] = error
+
+    @contextlib.contextmanager
+    def _runtime_may_die(self) -> Any:
+        """An error here fails the requests with a guest, and no others. The next request opens a new runtime."""
+        try:
+            yield
+        except AiciError as error:
+            for key in self._running:
+                self._errors.setdefault(key, error)
+            _log.exception("the controller runtime failed; the next request with a controller starts another")
+            if self._runtime is not None:
+                self._runtime.close()
+                self._runtime = None
+
+
+if TYPE_CHECKING:
+
+    class _VllmScheduler:
+        """The parts of vLLM's Scheduler that the mix-in uses."""
+
+        requests: dict[str, Any]
+        grammar_compile_error_reqs: set[str]
+
+        def add_request(self, request: Any) -> None: ...
+        def schedule(self, *args: Any, **kwargs: Any) -> Any: ...
+        def get_grammar_bitmask(self, scheduler_output: Any) -> Any: ...
+        def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any: ...
+        def finish_requests(self, request_ids: Any, finished_status: Any) -> Any: ...
+        def get_num_unfinished_requests(self) -> int: ...
+        def shutdown(self) -> None: ...
+        def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any: ...
+else:
+    _VllmScheduler = object
+
+
+class GuestScheduling(_VllmScheduler):
+    """A mix-in before vLLM's Scheduler. `_guests`: see `ScheduledGuests`; set before the first request."""
+
+    _guests: ScheduledGuests
+
+    def add_request(self, request: Any) -> None:
+        """Admit a request; one with a controller as soon as its guest has started."""
+        try:
+            constraint = constraint_of(getattr(request.sampling_params, "extra_args", None))
+            if constraint is not None:
+                self._guests.begin(request, constraint)
+                return
+        except AiciError as error:
+            _log.warning("request %s is refused: %s", request.request_id, error)
+            super().add_request(request)
+            self.grammar_compile_error_reqs.add(request.request_id)
+            return
+        super().add_request(request)
+
+    def schedule(self, *args: Any, **kwargs: Any) -> Any:
+        for request in self._guests.ready(patient=not super().get_num_unfinished_requests()):
+            super().add_request(request)
+        output = super().schedule(*args, **kwargs)
+        if output.num_scheduled_tokens:
+            # A part of a prompt samples no token.
+            keys = [key for key in output.num_scheduled_tokens if not self.requests[key].is_prefill_chunk]
+            self._guests.ask(keys)
+        else:
+            self._guests.flush()
+        return output
+
+    def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+        own = super().get_grammar_bitmask(scheduler_output)
+        masks = self._guests.masks()
+        if not masks:
+            return own
+        keys, rows = list(masks), np.stack(list(masks.values()))
+        if own is not None:
+            keys = [*own.structured_output_request_ids, *keys]
+            rows = np.concatenate([own.grammar_bitmask, rows])
+        return self._make_grammar_output(keys, rows)
+
+    def update_from_output(self, scheduler_output: Any, model_runner_output: Any) -> Any:
+        failed = self._guests.failed()
+        if failed:
+            # vLLM ends these with the finish reason `error`. A token without a mask must not reach the client.
+            for key in failed.keys() & model_runner_output.req_id_to_index.keys():
+                model_runner_output.sampled_token_ids[model_runner_output.req_id_to_index[key]] = []
+            self.grammar_compile_error_reqs.update(failed)
+        return super().update_from_output(scheduler_output, model_runner_output)
+
+    def finish_requests(self, request_ids: Any, finished_status: Any) -> Any:
+        keys = [request_ids] if isinstance(request_ids, str) else request_ids
+        for key in self._guests.starting() if keys is None else list(keys):
+            request = self._guests.take_starting(key)
+            if request is not None:
+                super().add_request(request)
+        return super().finish_requests(request_ids, finished_status)
+
+    def get_num_unfinished_requests(self) -> int:
+        return int(super().get_num_unfinished_requests()) + self._guests.num_starting
+
+    def shutdown(self) -> None:
+        self._guests.close()
+        super().shutdown()
+
+    def _make_grammar_output(self, keys: list[str], rows: Words) -> Any:
+        """Return vLLM's GrammarOutput with a row of bits for each request of `keys`."""
+        raise NotImplementedError
+
+    def _free_request(self, request: Any, *args: Any, **kwargs: Any) -> Any:
+        self._guests.free(request.request_id)
+        return super()._free_request(request, *args, **kwargs)
