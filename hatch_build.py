@@ -1,9 +1,9 @@
 """Compile the guests into `controllers/aici_controllers/guests/` for the wheel and the editable install, the SDK
-into `controllers/aici_controllers/objects/` for the wheel, and the engine's kernels, which make the wheel
-platform-specific.
+into `controllers/aici_controllers/objects/` for the wheel, the engine's kernels, which make the wheel
+platform-specific, and the console's page.
 
-Runs in pip's isolated environment (with ziglang, see pyproject.toml) or in the user's environment. Imports only the
-modules of aici that need no third-party package.
+Runs in pip's isolated environment (with ziglang and Node, see pyproject.toml) or in the user's environment. Imports
+only the modules of aici that need no third-party package.
 """
 
 import sys
@@ -23,6 +23,7 @@ class BuildHook(BuildHookInterface[Any]):
             from aici_controllers.build import build_shipped
             from aici_controllers.sdk import ship_objects
             from aici_engine.native import build as native
+            from aici_engine.server.console import build as console
         finally:
             del sys.path[: len(folders)]
         start = time.monotonic()
@@ -33,6 +34,7 @@ class BuildHook(BuildHookInterface[Any]):
         names = ", ".join(path.stem for path in modules)
         print(f"guests: {names} ({time.monotonic() - start:.1f} s)", file=sys.stderr)
         libraries = native.build()
+        console.build()
         # A source distribution fits every platform. An editable install already has the libraries of this machine in
         # place.
         if libraries and self.target_name == "wheel" and version == "standard":

@@ -196,6 +196,7 @@ def serve(
             metavar="ADDRESS|NETWORK", help="A proxy whose X-Forwarded-For and -Proto are believed; repeat for more."
         ),
     ] = None,
+    console: Annotated[bool, typer.Option(help="Serve the console, a web page, at /console/.")] = True,
     log_level: Annotated[str, typer.Option(help="DEBUG, INFO, WARNING or ERROR.")] = "INFO",
     log_format: Annotated[
         str | None, typer.Option(help="json or text (default: text on a terminal, else json).")
@@ -300,6 +301,7 @@ def serve(
         allowed_hosts=tuple(name.lower() for name in allow_host or ()),
         trusted_proxies=tuple(trusted_proxy or ()),
         tls=None if tls_cert is None else TlsFiles(tls_cert, tls_key or tls_cert, tls_client_ca),
+        has_console=console,
         modules=_modules(controllers),
         log_level=log_level.upper(),
         log_format="json" if look == "json" else "text",

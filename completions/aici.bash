@@ -259,6 +259,7 @@ _aici() {
             --tls-key
             --tls-client-ca
             --trusted-proxy
+            --console
             --log-level
             --log-format
             --help" ;;

@@ -169,6 +169,7 @@ complete -c aici -n '__fish_seen_subcommand_from serve' -l tls-cert -r -F -d 'Se
 complete -c aici -n '__fish_seen_subcommand_from serve' -l tls-key -r -F -d 'A PEM file of the certificate’s key (default: in the file of the certificate).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l tls-client-ca -r -F -d 'Serve only clients with a certificate that this PEM file’s certificates sign.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l trusted-proxy -r -f -d 'A proxy whose X-Forwarded-For and -Proto are believed; repeat for more.'
+complete -c aici -n '__fish_seen_subcommand_from serve' -l console -d 'Serve the console, a web page, at /console/.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l log-level -r -f -a 'DEBUG INFO WARNING ERROR' -d 'DEBUG, INFO, WARNING or ERROR.'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l log-format -r -f -a 'json text' -d 'json or text (default: text on a terminal, else json).'
 complete -c aici -n '__fish_seen_subcommand_from serve' -l help -d 'Show this message and exit.'

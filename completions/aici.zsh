@@ -259,6 +259,7 @@ _aici() {
             '--tls-key:A PEM file of the certificate’s key (default\: in the file of the certificate).'
             '--tls-client-ca:Serve only clients with a certificate that this PEM file’s certificates sign.'
             '--trusted-proxy:A proxy whose X-Forwarded-For and -Proto are believed; repeat for more.'
+            '--console:Serve the console, a web page, at /console/.'
             '--log-level:DEBUG, INFO, WARNING or ERROR.'
             '--log-format:json or text (default\: text on a terminal, else json).'
             '--help:Show this message and exit.') ;;

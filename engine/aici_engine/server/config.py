@@ -154,6 +154,7 @@ class ServerConfig:
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
     `replicas`: of each loaded model.
+    `has_console`: serve the web page, if it was built.
     `trusted_proxies`: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
 
@@ -178,6 +179,7 @@ class ServerConfig:
     allowed_hosts: tuple[str, ...] = ()
     trusted_proxies: tuple[str, ...] = ()
     tls: TlsFiles | None = None
+    has_console: bool = True
     modules: Mapping[str, Path] = field(default_factory=dict)
     log_level: str = "INFO"
     log_format: LogFormat = "text"

@@ -13,8 +13,9 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server.api import cluster, health, openapi, replicas
+from aici_engine.server.api import cluster, health, openapi, replicas, root
 from aici_engine.server.batches import batch_routes, file_routes
+from aici_engine.server.console import routes as console
 from aici_engine.server.gateway import error_responses
 from aici_engine.server.gateway.access_log import AccessLog, AccessLogMiddleware, Observer
 from aici_engine.server.gateway.api_keys import Keys
@@ -46,11 +47,12 @@ def create_app(
     cors_origins: Sequence[str] = (),
     hosts: Collection[str] | None = None,
     observers: Sequence[Observer] = (),
+    has_console: bool = False,
 ) -> FastAPI:
     """Return the application over `models`, or over the service of an only model. Without `keys`, everybody has all
     rights. Without `kept_responses`, responses are kept in memory; without `batches`, files and batches. A BatchRunner
     runs the batches.
-    `hosts`: the host names that are served besides addresses; None serves all.
+    `hosts`: the host names that are served besides addresses; None serves all. `has_console`: serve the web page.
 
     `observers` hear of every finished request, in addition to the access log and the metrics. `app.state.policies`
     holds the policies of the routes. Raises LookupError for a route without a policy.
@@ -77,6 +79,7 @@ def create_app(
     batches = batches or BatchStore()
     for router in (
         openapi.router(app, policies),
+        root.router(models, has_console=has_console),
         health.router(models),
         cluster.router(models),
         replicas.router(models),
@@ -93,6 +96,7 @@ def create_app(
         batch_routes.router(batches),
         lmtp.router(models),
         anthropic.router(),
+        *([console.router()] if has_console else ()),
     ):
         policies.read(router.routes)
         app.include_router(router)

@@ -102,6 +102,7 @@ async def _serve(
             cors_origins=config.cors_origins,
             hosts=named if config.api_key_file is None else None,
             observers=spans,
+            has_console=config.has_console,
         )
         settings = http_server.config(
             app,

@@ -1,4 +1,4 @@
-"""The routes of LMTP: WebSockets on `/` and `/lmtp`. A browser gets a text page instead."""
+"""The routes of LMTP: WebSockets on `/` and `/lmtp`."""
 
 from fastapi import APIRouter, WebSocket
 from fastapi.responses import PlainTextResponse
@@ -8,35 +8,19 @@ from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.protocols.lmtp.connection import Connection
 from aici_engine.server.service.models import Models
 
-_PAGE = """\
-aici serves {models} here.
-
-OpenAI       /v1/chat/completions, /v1/completions, /v1/models
-Anthropic    /v1/messages
-AICI         /v1/run, /v1/controllers
-LMTP         a WebSocket on / or /lmtp (the Language Model Transport Protocol, as LMQL speaks it)
-Operations   /health, /ready, /stats, /metrics
-
-/openapi.json describes all but LMTP.
+_NO_SOCKET = """\
+LMTP (the Language Model Transport Protocol, as LMQL speaks it) needs a WebSocket, on / or /lmtp.
 """
 
 
 def router(models: Models) -> APIRouter:
     routes = APIRouter()
 
-    @routes.get("/", response_class=PlainTextResponse, tags=["operations"])
-    @with_policy(RoutePolicy(needs_key=False))
-    async def page() -> str:
-        """List the protocols and paths of this server, as text."""
-        return _PAGE.format(models=", ".join(model.name for model in models.all))
-
     @routes.get("/lmtp", response_class=PlainTextResponse, status_code=426, tags=["lmtp"])
     @with_policy(RoutePolicy())
     async def no_socket() -> PlainTextResponse:
         """Answer a plain HTTP request with 426: LMTP needs a WebSocket."""
-        return PlainTextResponse(
-            _PAGE.format(models=", ".join(model.name for model in models.all)), 426, headers={"Upgrade": "websocket"}
-        )
+        return PlainTextResponse(_NO_SOCKET, 426, headers={"Upgrade": "websocket"})
 
     @routes.websocket("/")
     @routes.websocket("/lmtp")
