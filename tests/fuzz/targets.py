@@ -183,6 +183,7 @@ _BODIES: Final[Mapping[str, Sequence[Any]]] = {
         {"controller": "regex", "controller_arg": "a+", "messages": [{"role": "user", "content": "x"}], "logprobs": 2},
     ],
     "/v1/check": [{"guided_regex": "a+"}, {"guided_json": {"type": "string"}}, {"guided_choice": ["a", "b"]}],
+    "/v1/check/source": [{"language": "regex", "text": "a("}, {"language": "steps", "text": '{"steps": [1]}'}],
     "/tokenize": [{"model": "it", "prompt": "Hi"}, {"messages": [{"role": "user", "content": "x"}]}],
     "/detokenize": [{"model": "it", "tokens": [1, 2]}],
     "/v1/controllers/tags": [{"module_id": "0" * 64, "tags": ["a"]}],

@@ -1,8 +1,10 @@
 // Run the steps of the argument, a JSON document described in README.md.
 #include <algorithm>
 
+#include "aici/json.hpp"
 #include "aici/script/constraints.hpp"
 #include "aici/script/controller.hpp"
+#include "aici/tool.hpp"
 #include "aici/variables.hpp"
 #include "ast.hpp"
 
@@ -116,3 +118,27 @@ struct Declctrl : script::ScriptController {
 }  // namespace
 
 AICI_EXPOSE(Declctrl)
+
+namespace {
+
+// A trie of no tokens: a check of steps needs no vocabulary.
+aici::TokTrie empty_trie() {
+  constexpr uint32_t HEADER = AICI_TRIE_HEADER_SIZE, ROOT = AICI_NODE_SIZE;
+  const uint32_t words[] = {AICI_TRIE_MAGIC, HEADER, ROOT, 0, 0, 0, 0, AICI_NO_TOKEN << 8, 1 << 8};
+  const char* bytes = reinterpret_cast<const char*>(words);
+  return aici::TokTrie({bytes, bytes + sizeof(words)});
+}
+
+// {"steps": text} -> {"message"} with the problems of the steps, one a line, or {}.
+Text check(std::string_view question) {
+  Text json = *aici::json::unescaped(*aici::json::get(question, "steps"));
+  aici::TokTrie trie = empty_trie();
+  Text problems = read_document(json.view(), trie).problems;
+  if (problems.empty()) return Text("{}");
+  Text answer("{\"message\":");
+  return answer << aici::json::quoted(problems.view()) << '}';
+}
+
+}  // namespace
+
+AICI_EXPOSE_TOOL(check)

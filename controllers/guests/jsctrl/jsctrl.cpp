@@ -2,7 +2,9 @@
 #include <sys/time.h>
 #include <time.h>
 
+#include "aici/json.hpp"
 #include "aici/script/controller.hpp"
+#include "aici/tool.hpp"
 #include "program.hpp"
 
 namespace {
@@ -17,6 +19,21 @@ struct JsController : aici::script::ScriptController {
 }  // namespace
 
 AICI_EXPOSE(JsController)
+
+namespace {
+
+// {"script"} -> {"message"} of the error in the script's syntax, or {}. Nothing of the script runs.
+aici::Text check(std::string_view question) {
+  aici::Text script = *aici::json::unescaped(*aici::json::get(question, "script"));
+  std::optional<aici::Text> problem = jsctrl::syntax_problem(script.view());
+  if (!problem) return aici::Text("{}");
+  aici::Text answer("{\"message\":");
+  return answer << aici::json::quoted(problem->view()) << '}';
+}
+
+}  // namespace
+
+AICI_EXPOSE_TOOL(check)
 
 extern "C" {
 // A guest has no clock: time stands still, so that a script does the same each time.

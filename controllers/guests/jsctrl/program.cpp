@@ -13,6 +13,14 @@ namespace {
 // Of the guest's own stack. The native stack, which holds more of the same calls, has 2 MB (see guest.toml).
 constexpr size_t MAX_STACK_BYTES = 512 * 1024;
 
+// Ends in a zero, for the parser.
+aici::Text terminated(std::string_view source) {
+  constexpr std::string_view BYTE_ORDER_MARK = "\xEF\xBB\xBF";
+  if (source.starts_with(BYTE_ORDER_MARK)) source.remove_prefix(BYTE_ORDER_MARK.size());
+  aici::Text text(source);
+  return static_cast<aici::Text&&>(text << '\0');
+}
+
 }  // namespace
 
 JsProgram::JsProgram(Sequence& sequence)
@@ -29,12 +37,8 @@ JsProgram::JsProgram(Sequence& sequence)
 void JsProgram::start() {
   run_module(library_source(), "aici");
   std::vector<char> script = aici::module_arg();
-  std::string_view source(script.data(), script.size());
-  constexpr std::string_view BYTE_ORDER_MARK = "\xEF\xBB\xBF";
-  if (source.starts_with(BYTE_ORDER_MARK)) source.remove_prefix(BYTE_ORDER_MARK.size());
-  aici::Text terminated(source);
-  terminated << '\0';  // for the parser
-  run_module(terminated.view().substr(0, source.size()), "main");
+  aici::Text source = terminated({script.data(), script.size()});
+  run_module(source.view().substr(0, source.size() - 1), "main");
   run_jobs();
 }
 
@@ -155,6 +159,21 @@ void JsProgram::on_rejection(JSContext* ctx, JSValueConst promise, JSValueConst 
       rejected.erase(rejected.begin() + static_cast<ptrdiff_t>(i), rejected.begin() + static_cast<ptrdiff_t>(i) + 2);
       return;
     }
+}
+
+std::optional<aici::Text> syntax_problem(std::string_view script) {
+  JSRuntime* runtime = JS_NewRuntime();
+  JSContext* ctx = runtime ? JS_NewContext(runtime) : nullptr;
+  if (!ctx) aici::fail("out of memory");
+  JS_SetMaxStackSize(runtime, MAX_STACK_BYTES);
+  use_modules(runtime);
+  constexpr int COMPILE = JS_EVAL_TYPE_MODULE | JS_EVAL_FLAG_COMPILE_ONLY;
+  std::string_view library = library_source();
+  aici::Text source = terminated(script);
+  if (JS_IsException(JS_Eval(ctx, library.data(), library.size(), "aici", COMPILE)) ||
+      JS_IsException(JS_Eval(ctx, source.view().data(), source.size() - 1, "main", COMPILE)))
+    return describe_error(ctx, JS_GetException(ctx));
+  return std::nullopt;
 }
 
 }  // namespace jsctrl

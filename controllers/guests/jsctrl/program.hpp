@@ -53,4 +53,7 @@ class JsProgram final : public aici::script::Program {
   std::vector<Value> rejected_;           // unhandled promises, each followed by its reason
 };
 
+// What is wrong with the syntax of a script, with its line and column; nullopt if the script can be compiled.
+std::optional<aici::Text> syntax_problem(std::string_view script);
+
 }  // namespace jsctrl

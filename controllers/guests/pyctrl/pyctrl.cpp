@@ -1,8 +1,10 @@
 // Python programs: MicroPython (interpreter.c) on the core that runs programs in any language.
 #include <utility>
 
+#include "aici/json.hpp"
 #include "aici/script/constraints.hpp"
 #include "aici/script/controller.hpp"
+#include "aici/tool.hpp"
 #include "aici/utf8.hpp"
 #include "aici/variables.hpp"
 #include "guest.h"
@@ -118,6 +120,20 @@ script::MadeConstraint make_constraint(ConstraintKind kind, std::span<const Text
 }  // namespace
 
 AICI_EXPOSE(PythonController)
+
+namespace {
+
+// {"script"} -> {"message"} of the error in the script's syntax, or {}. Nothing of the script runs.
+Text check_syntax(std::string_view question) {
+  Text source = *aici::json::unescaped(*aici::json::get(question, "script"));
+  if (py_compile(text_of(source.view()))) return Text("{}");
+  Text answer("{\"message\":");
+  return answer << aici::json::quoted(view(py_problem())) << '}';
+}
+
+}  // namespace
+
+AICI_EXPOSE_TOOL(check_syntax)
 
 static_assert(static_cast<int>(script::OwnStep::Kind::Sample) == SAMPLE && static_cast<int>(script::OwnStep::Kind::Stop) == STOP);
 

@@ -1,11 +1,13 @@
-"""`POST /v1/check`: checks a constraint without generating anything."""
+"""`POST /v1/check` and `/v1/check/source` check a constraint or a script without generating anything."""
 
+from dataclasses import asdict
 from typing import Any
 
 from fastapi import APIRouter
-from pydantic import ConfigDict
+from pydantic import BaseModel, ConfigDict
 
 from aici_base.errors import UsageError
+from aici_controllers.source_check import Language
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.json_route import JsonRoute
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
@@ -19,6 +21,15 @@ class CheckRequest(ConstraintFields):
     model_config = ConfigDict(extra="forbid", strict=True)
 
 
+class SourceRequest(BaseModel):
+    """`text`: a script, declarative steps, a pattern, a grammar (yacc's notation, Lark or GBNF), or a JSON Schema."""
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    language: Language
+    text: str
+
+
 def router(models: Models) -> APIRouter:
     routes = APIRouter(prefix="/v1", tags=["aici"], route_class=JsonRoute)
 
@@ -30,5 +41,13 @@ def router(models: Models) -> APIRouter:
         if call is None:
             raise UsageError("there is no constraint", hint="give guided_json, for example", param="guided_json")
         return {"warnings": list(call.warnings)}
+
+    @routes.post("/check/source")
+    @with_policy(RoutePolicy())
+    async def check_source(body: SourceRequest, principal: Caller) -> dict[str, Any]:
+        """Check a text as an editor does: all problems, each with line, column (from 1; 0 without a place), severity
+        and message. Nothing of a script runs: only its syntax is checked."""
+        problems = await models.constraints.of(principal).problems(body.language, body.text)
+        return {"problems": [asdict(problem) for problem in problems]}
 
     return routes

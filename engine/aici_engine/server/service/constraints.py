@@ -26,6 +26,7 @@ from aici_controllers.check_cost import CostlyRequestError, RequestTank
 from aici_controllers.constraints import Constraint
 from aici_controllers.notations.tree import GrammarSyntax
 from aici_controllers.schema_check import SchemaOptions
+from aici_controllers.source_check import Language, SourceProblem, check_source
 from aici_controllers.store import Store
 from aici_engine.request import ControllerCall
 from aici_engine.server.service.admission import Principal
@@ -93,6 +94,15 @@ class Constraints:
             raise known.with_message(known.message)
         return known
 
+    async def problems(self, owner: str, tank: RequestTank, language: Language, text: str) -> list[SourceProblem]:
+        """Return what is wrong with a text. `owner` and `tank`: as in `check`."""
+
+        def check() -> list[SourceProblem]:
+            with tank.check():
+                return check_source(language, text)
+
+        return await self._turns.in_thread(owner, check)
+
     def _remember(self, key: bytes, outcome: "CheckedCall | AiciError") -> None:
         self._known[key] = outcome
         self._known_chars += _num_chars(outcome)
@@ -137,6 +147,10 @@ class KeyConstraints:
 
     async def choices(self, texts: list[str]) -> CheckedCall:
         return await self._check("choices", texts, None, lambda: constraints.choices(texts))
+
+    async def problems(self, language: Language, text: str) -> list[SourceProblem]:
+        """Return what is wrong with a text that a user writes in `language`. The result is not remembered."""
+        return await self._all.problems(self._principal.name, self._tank, language, text)
 
     async def controller(self, name: str, argument: object) -> CheckedCall:
         """Return the call of a controller by module id, tag or shipped name; `structural_tag` is a name, too.
