@@ -23,7 +23,7 @@ from aici_engine.heartbeat import Heartbeat
 from aici_engine.local_executor import LocalExecutor
 from aici_engine.loop import Loop
 from aici_engine.model.compute_device import ComputeDevice, choose_device, has_gpu
-from aici_engine.model_files import read_settings, read_tokenizer
+from aici_engine.model_files import check_model_files, read_settings, read_tokenizer
 from aici_engine.native.backend import make_model
 from aici_engine.native.library import load
 from aici_engine.prefill_budget import PrefillBudget
@@ -72,6 +72,7 @@ def build_components(
 
     Raises UsageError if the folder cannot be served, or does not fit the vocabulary of `runtime`.
     """
+    check_model_files(config.model_dir)
     compute = choose_device(config, has_gpu=config.device != "cpu" and has_gpu())
     executor = make_executor(config, compute)
     try:

@@ -10,7 +10,7 @@ from aici_base.ids import TokenId
 from aici_base.tokenizer.tokens import tokenizer_file
 from aici_engine.chat.rendering import CostlyTemplateError, Render
 from aici_engine.chat.tool_detection import TemplateTools, template_tools
-from aici_engine.model_files import read_settings, read_tokenizer
+from aici_engine.model_files import read_settings, read_text, read_tokenizer
 
 
 class ChatTemplate:
@@ -64,8 +64,8 @@ class ChatTemplate:
         config = read_settings(model_dir / "tokenizer_config.json")
         file, tool_file = model_dir / "chat_template.jinja", model_dir / "additional_chat_templates" / "tool_use.jinja"
         try:
-            tool_use = tool_file.read_text(encoding="utf-8") if tool_file.is_file() else None
-            source = file.read_text(encoding="utf-8") if file.is_file() else config.get("chat_template")
+            tool_use, source = read_text(tool_file), read_text(file)
+            source = config.get("chat_template") if source is None else source
             if isinstance(source, list):  # named templates
                 named = {entry["name"]: entry["template"] for entry in source}
                 source, tool_use = named.get("default"), tool_use or named.get("tool_use")

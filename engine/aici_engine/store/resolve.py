@@ -11,6 +11,7 @@ from pathlib import Path
 
 from aici_base.errors import NotFoundError
 from aici_engine.extras import ENGINE, missing
+from aici_engine.model_files import check_model_files
 from aici_engine.store.catalogue import repository_of
 from aici_engine.store.convert import convert_gguf
 from aici_engine.store.download import Progress, SourceError
@@ -40,8 +41,15 @@ def resolve_model(
 
     `progress` hears of the bytes of a download; the hub's client shows a bar of its own.
 
-    Raises NotFoundError with all places that were searched, and the reason of every failure.
+    Raises NotFoundError with all places that were searched, and the reason of every failure; UsageError for a folder
+    whose files would do harm.
     """
+    folder = _resolved(name, fetch=fetch, say=say, progress=progress)
+    check_model_files(folder)
+    return folder
+
+
+def _resolved(name: str | None, *, fetch: bool, say: Say, progress: Progress) -> Path:
     if name is None or name.lower() in ("default", DEFAULT_MODEL):
         return _default(fetch, say, progress)
     if name in (model.name for model in list_models()):

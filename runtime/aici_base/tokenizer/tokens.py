@@ -18,6 +18,8 @@ HINT = "give the folder of a model on this machine, its tokenizer.json, or its .
 _EOS_NAMES = ("</s>", "<|endoftext|>", "<|end_of_text|>")
 _MAX_TOKENS = 1 << 24
 """A vocabulary with more tokens is damaged: the largest known vocabularies have about 300,000 tokens."""
+_MAX_FILE_BYTES = 128 << 20
+"""The largest known files have 35 MB."""
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
@@ -31,7 +33,8 @@ class Vocabulary:
 
 
 def tokenizer_file(name: str) -> Path:
-    """Return the `tokenizer.json` for a folder or a file name. Raise NotFoundError if there is no such file.
+    """Return the `tokenizer.json` for a folder or a file name. Raise NotFoundError if there is no such file, UsageError
+    if the file is far too large.
 
     >>> tokenizer_file(str(tokenizer_folder)).name
     'tokenizer.json'
@@ -41,6 +44,9 @@ def tokenizer_file(name: str) -> Path:
         path = path / "tokenizer.json"
     if not path.is_file():
         raise NotFoundError(f"no tokenizer at {name}", hint=HINT)
+    if (size := path.stat().st_size) > _MAX_FILE_BYTES:
+        problem = f"{path} has {size:,} bytes: at most {_MAX_FILE_BYTES:,} of a tokenizer are read"
+        raise UsageError(problem, hint="the file is damaged: fetch it again")
     return path
 
 

@@ -11,6 +11,7 @@ import pytest
 from aici_base.errors import NotFoundError, UnavailableError, UsageError
 from aici_engine.store.paths import atomic_folder, exclusive, is_model_dir, models_root
 from aici_engine.store.resolve import list_models, resolve_model
+from tests.engine.support import write_tokenizer
 from tests.support.model import default_model_dir
 
 
@@ -27,8 +28,9 @@ def a_model_dir(path: Path) -> Path:
 
 
 def fill(path: Path) -> Path:
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors"):
         (path / name).write_text("{}")
+    write_tokenizer(path)
     return path
 
 
@@ -42,7 +44,7 @@ def test_the_default_model_is_a_model_folder_and_the_second_call_does_not_conver
 def test_a_folder_is_taken_as_it_is(tmp_path: Path, empty_cache: Path) -> None:
     folder = a_model_dir(tmp_path / "mine")
     assert resolve_model(str(folder)) == folder
-    assert not empty_cache.exists()
+    assert not (empty_cache / "models").exists()
 
 
 def test_a_model_of_the_cache_is_found_by_its_name(empty_cache: Path) -> None:
