@@ -41,7 +41,8 @@ class Stats(TypedDict):
     """Counts since the engine started, and the current state.
 
     `cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: tokens of prompts found in the cache.
-    `guest_cpu_seconds`: processor time of controllers.
+    `guest_cpu_seconds`: processor time of controllers. `step_seconds`: the time of all steps, forward passes included;
+    `forward_seconds`: of the forward passes alone.
     """
 
     active_requests: int
@@ -52,6 +53,10 @@ class Stats(TypedDict):
     num_preemptions: int
     cached_tokens: int
     guest_cpu_seconds: float
+    num_pages: int
+    num_steps: int
+    step_seconds: float
+    forward_seconds: float
 
 
 _WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
@@ -309,6 +314,10 @@ class Engine:
             num_preemptions=self._loop.num_preemptions,
             cached_tokens=self._loop.num_reused,
             guest_cpu_seconds=self._loop.guest_cpu_s,
+            num_pages=self._components.cache.num_pages,
+            num_steps=self._loop.profile.num_steps,
+            step_seconds=self._loop.profile.steps_s,
+            forward_seconds=self._loop.profile.forward_s,
         )
 
     def pipeline_status(self) -> Mapping[str, Any] | None:

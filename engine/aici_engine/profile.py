@@ -23,9 +23,14 @@ class StepProfile(TypedDict):
 
 
 class Profile:
-    """Written by the engine's thread alone. Any thread may call `read`."""
+    """Written by the engine's thread alone. Any thread may call `read`.
+
+    `num_steps`, `steps_s`, `forward_s`: of all steps so far; `steps_s` includes `forward_s`.
+    """
 
     def __init__(self) -> None:
+        self.num_steps = 0
+        self.steps_s = self.forward_s = 0.0
         self._steps: deque[dict[str, float]] = deque(maxlen=_MAX_STEPS)
         self.begin()
 
@@ -44,6 +49,9 @@ class Profile:
         """End the step. A step without a forward pass does not count."""
         if self._now["forward"]:
             self._steps.append(self._now)
+            self.num_steps += 1
+            self.steps_s += sum(self._now.values())
+            self.forward_s += self._now["forward"]
 
     def read(self) -> StepProfile:
         """Return the profile of the steps since the last call, at most the last thousand steps."""

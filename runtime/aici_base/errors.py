@@ -12,6 +12,7 @@ AiciError                   internal_error          exit 1   a failure of no cla
 ├── ControllerError         controller_error        exit 1   the guest trapped, stopped with an error, or broke a limit
 ├── RuntimeDiedError        runtime_died            exit 1   the controller runtime's process is gone
 ├── TimedOutError           timeout_error           exit 1   the work took longer than a limit allows
+├── StoppedError            stopped                 exit 1   the request's key or an administrator has stopped it
 ├── UnavailableError        unavailable             exit 1   this machine or installation lacks something
 └── UnreachableError        unreachable             exit 3   no connection to a server
 
@@ -154,6 +155,12 @@ class TimedOutError(AiciError):
     """The request took longer than `--request-timeout` of the server allows, or the body did not arrive in time."""
 
     code = "timeout_error"
+
+
+class StoppedError(AiciError):
+    """Not a failure of the server: a client that tries again by itself must not start the request anew."""
+
+    code = "stopped"
 
 
 class UnavailableError(AiciError):

@@ -13,7 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server.api import cluster, health, openapi, replicas, root
+from aici_engine.server.api import cluster, health, openapi, replicas, root, stats_events
 from aici_engine.server.batches import batch_routes, file_routes
 from aici_engine.server.console import routes as console
 from aici_engine.server.gateway import error_responses
@@ -30,7 +30,7 @@ from aici_engine.server.protocols.lmtp import routes as lmtp
 from aici_engine.server.protocols.openai import embedding_routes, tokenizer_routes
 from aici_engine.server.protocols.openai import routes as openai
 from aici_engine.server.protocols.responses import routes as responses
-from aici_engine.server.protocols.rest import controllers, grammars
+from aici_engine.server.protocols.rest import controllers, grammars, requests
 from aici_engine.server.protocols.rest import routes as rest
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
@@ -81,10 +81,12 @@ def create_app(
         openapi.router(app, policies),
         root.router(models, has_console=has_console),
         health.router(models),
+        stats_events.router(models),
         cluster.router(models),
         replicas.router(models),
         controllers.router(models.store),
         rest.router(),
+        requests.router(models.admission.running),
         check.router(models),
         grammars.router(),
         openai.router(),

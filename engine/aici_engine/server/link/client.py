@@ -158,6 +158,10 @@ class EngineStream:
         """End the sequence before the engine's next step. Idempotent."""
         self._client.abort(self.number)
 
+    def fail(self, why: AiciError) -> None:
+        """End the stream with `why`, without waiting for the engine. Idempotent."""
+        self._client.fail(self, why)
+
     def expire_after(self, seconds: float) -> None:
         """Fail the stream with TimedOutError after `seconds`."""
         why = TimedOutError(f"the request took longer than {seconds:g} s")

@@ -13,6 +13,7 @@ from aici_controllers.store import MODULES, STORED_MIB
 from aici_engine.request import Share
 from aici_engine.server.link import wire
 from aici_engine.server.service.budgets import Bucket, Budgets
+from aici_engine.server.service.running_requests import RunningRequests
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.modules.registry import StorageLimits
 
@@ -114,12 +115,14 @@ class Admission:
         self._by_name: dict[str, int] = {}
         self._buckets: dict[str, Bucket] = {}
         self.budgets = Budgets(clock)
+        self.running = RunningRequests()
 
     def beside(self, capacity: int) -> "Admission":
-        """Return the admission of a further model: a queue of its own, and the same counts of the keys."""
+        """Return the admission of a further model: a queue of its own, and the same counts of the keys and running
+        requests."""
         other = Admission(capacity, clock=self._clock)
         other.drain_begun, other._by_name, other._buckets = self.drain_begun, self._by_name, self._buckets
-        other.budgets = self.budgets
+        other.budgets, other.running = self.budgets, self.running
         return other
 
     def count(self, principal: Principal) -> None:

@@ -130,6 +130,8 @@ class Service:
         """
         principal.check_priority(generation.priority)
         call = generation.controller
+        running = self.admission.running
+        request = running.begin(model=self.name, owner=principal.name, prompt_tokens=len(generation.prompt))
         stream = self.client.open(
             generation.prompt,
             generation.sampling,
@@ -142,8 +144,9 @@ class Service:
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
             is_whole=generation.is_whole,
-            watch=self.admission.counting(principal, self.metrics.watch(self.name)),
+            watch=running.watching(request, self.admission.counting(principal, self.metrics.watch(self.name))),
         )
+        running.opened(request, stream)
         self.admission.budgets.spend_tokens(principal.name, len(generation.prompt))
         if not principal.is_background:
             stream.expire_after(self.limits.request_timeout_s)

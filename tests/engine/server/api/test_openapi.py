@@ -20,6 +20,7 @@ from schemathesis.specs.openapi.checks import (
 
 from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
+from tests.support.engine_stats import engine_stats
 from tests.support.fake_engine import FakeEngine, says
 from tests.support.fake_service import service_over
 
@@ -48,7 +49,7 @@ def _wasm(_context: object, value: bytes) -> bytes:
 
 @pytest.fixture(scope="module")
 def app() -> FastAPI:
-    engine = FakeEngine([answer], calls={"stats": {"active_requests": 0}})
+    engine = FakeEngine([answer], calls={"stats": engine_stats()})
     return create_app(service_over(engine))
 
 
