@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.engine.support import write_tokenizer
 from tests.support.cli import aici
 
 
@@ -52,8 +53,9 @@ def test_forms_of_chats_are_checked_before_a_model_is_looked_for(flags: list[str
 def test_keys_and_port_are_checked_before_ray_starts(tmp_path: Path) -> None:
     model = tmp_path / "model"
     model.mkdir()
-    for name in ("config.json", "tokenizer.json", "model.safetensors"):
+    for name in ("config.json", "model.safetensors"):
         (model / name).touch()
+    write_tokenizer(model)
     cluster = ["--cluster", "--cluster-address", "127.0.0.1:1", "--token-file", str(tmp_path / "token")]
     with socket.create_server(("127.0.0.1", 0)) as taken:
         keys = ["--api-key-file", str(tmp_path / "none.toml")]
