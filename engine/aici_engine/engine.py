@@ -299,6 +299,13 @@ class Engine:
             self.check_alive()
             self._loop.use_runtime(runtime)
 
+    def expect_runtime(self, is_expected: bool) -> None:
+        """Say whether `use_runtime` follows within seconds when the controller runtime dies; at first it does not.
+
+        If it does, controlled requests that have not begun wait for the next runtime. If it does not, they fail.
+        """
+        self._loop.expect_runtime(is_expected)
+
     def nudge(self, heard: Callable[[], None]) -> None:
         """Call `heard` on the engine's thread as soon as the step of now has ended. A hanging engine never calls."""
         self._loop.nudge(heard)

@@ -9,6 +9,7 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
+from aici_engine.runtime_queue import RuntimeQueue
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence
 
@@ -25,6 +26,7 @@ class LiveSequences:
     and after the last sequence of a request the request has its one finish event. `runtime_error`: the death of the
     controller runtime, or `None` while the runtime lives. `held`: requests with logits in a flight (see `scheduler`).
     A sequence of a held request ends after the flight: its guest is computing, and its forks need its pages.
+    `runtime_queue`: sequences that outlive the runtime.
     """
 
     def __init__(self, scheduler: Scheduler, session: GuestSession, output: EventOutput) -> None:
@@ -34,6 +36,7 @@ class LiveSequences:
         self._sequences: dict[SeqId, Sequence] = {}
         self.held: set[SequenceGroup] = set()
         self.runtime_error: RuntimeDiedError | None = None
+        self.runtime_queue = RuntimeQueue()
 
     def __len__(self) -> int:
         return len(self._sequences)
@@ -101,5 +104,5 @@ class LiveSequences:
 
     def _fail_controlled(self, error: AiciError) -> None:
         for seq in self._sequences.values():
-            if seq.controller is not None:
+            if seq.controller is not None and seq not in self.runtime_queue:
                 seq.end(FinishReason.FAIL, error)

@@ -1,10 +1,14 @@
 """An engine goes on with another runtime."""
 
+import threading
+from concurrent.futures import Future
+
 import pytest
 
 from aici_base.errors import RuntimeDiedError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
+from aici_engine.events import FinishReason
 from aici_engine.request import Request
 from tests.engine.control.scripted_guests import (
     GUESTS,
@@ -45,6 +49,51 @@ def test_a_runtime_that_lives_may_be_replaced_too(engine: Engine, runtime: Scrip
     assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
     assert new.all
     runtime.live.clear()
+
+
+class DeadRuntime(ScriptedRuntime):
+    """Has died, and the engine has not heard of it."""
+
+    def instantiate(self, **_: object) -> "Future[None]":
+        future: Future[None] = Future()
+        future.set_exception(RuntimeDiedError("the runtime has died"))
+        return future
+
+
+def settle(engine: Engine) -> None:
+    """Wait until the engine has heard of guests that did not start."""
+    for _ in range(2):
+        heard = threading.Event()
+        engine.nudge(heard.set)
+        assert heard.wait(10)
+
+
+def test_new_requests_wait_for_the_next_runtime(engine: Engine, runtime: ScriptedRuntime) -> None:
+    engine.expect_runtime(True)
+    lost = submit(engine, "guest")
+    runtime.dies_at_round = runtime.rounds + 5
+    assert isinstance(lost.wait().error, RuntimeDiedError)
+    waiting = [submit(engine, "spell", "on it goes"), submit(engine, "spell", "and on")]
+    left = submit(engine, "spell", "nobody hears")
+    left.abort()
+    assert left.wait().reason is FinishReason.ABORT
+    engine.use_runtime(DeadRuntime(dict(GUESTS)))
+    settle(engine)
+    engine.use_runtime(ScriptedRuntime(dict(GUESTS)))
+    assert [handle.wait().text for handle in waiting] == ["on it goes", "and on"]
+
+
+def test_requests_do_not_wait_for_a_runtime_that_does_not_come_soon(engine: Engine, runtime: ScriptedRuntime) -> None:
+    engine.expect_runtime(True)
+    engine.use_runtime(DeadRuntime(dict(GUESTS)))
+    waiting = submit(engine, "spell", "in vain")
+    plain = engine.submit(Request(prompt="Hello", sampling=SamplingParams(max_tokens=3)))
+    assert plain.wait().error is None
+    engine.expect_runtime(False)
+    assert isinstance(waiting.wait().error, RuntimeDiedError)
+    assert isinstance(submit(engine, "spell", "in vain").wait().error, RuntimeDiedError)
+    engine.use_runtime(ScriptedRuntime(dict(GUESTS)))
+    assert submit(engine, "spell", "on it goes").wait().text == "on it goes"
 
 
 def test_a_runtime_of_another_vocabulary_is_refused(engine: Engine) -> None:

@@ -90,7 +90,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         )
         server = EngineServer(engine, send=sender.send, flush=sender.flush)
         stack.callback(server.close)
-        threading.Thread(target=keeper.keep, args=(engine.use_runtime,), name="aici-keeper", daemon=True).start()
+        threading.Thread(target=keeper.keep, args=(engine,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(
             engine.vocab_size,
             engine.max_len,

@@ -1,8 +1,9 @@
 """Keeps a controller runtime running beside the engine."""
 
 import logging
-import time
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Sequence
+from typing import Protocol
 
 from aici_base.errors import AiciError
 from aici_runtime.client import Runtime, RuntimeConfig
@@ -10,49 +11,79 @@ from aici_runtime.client import Runtime, RuntimeConfig
 _MAX_QUICK_DEATHS = 3
 _QUICK_S = 10.0
 _PAUSE_S = 1.0
+_LONGEST_PAUSE_S = 4.0
 
 _log = logging.getLogger(__name__)
 
 
+class Engine(Protocol):
+    """The engine of the runtime."""
+
+    def use_runtime(self, runtime: Runtime) -> None: ...
+
+    def expect_runtime(self, is_expected: bool) -> None: ...
+
+
 class RuntimeKeeper:
-    """Keeps a controller runtime running: when the runtime dies, the engine gets a new one with the same modules."""
+    """Keeps a controller runtime running: when the runtime dies, the engine gets a new one with the same modules.
+
+    After more than `_MAX_QUICK_DEATHS` runtimes in a row that lived for less than `_QUICK_S` seconds or did not start,
+    a pause precedes each further runtime, and each pause is longer. Controlled requests fail during a pause.
+    """
 
     def __init__(self, config: RuntimeConfig, modules: Sequence[str]) -> None:
         self._config = config
         self._modules = modules
         self._runtime = Runtime(config)
-        self._closing = False
+        self._closing = threading.Event()
 
     def wait_ready(self) -> Runtime:
         self._make_ready(self._runtime)
         return self._runtime
 
-    def keep(self, use: Callable[[Runtime], None]) -> None:
-        """Run until `close`, in a thread of its own. Call `use` with every new runtime."""
+    def keep(self, engine: Engine) -> None:
+        """Run until `close`, in a thread of its own."""
+        engine.expect_runtime(True)
         quick_deaths = 0
-        while True:
+        while not self._closing.is_set():
             ended_early = self._runtime.wait_ended(_QUICK_S)
             if not ended_early:
                 self._runtime.wait_ended()
-            quick_deaths = quick_deaths + 1 if ended_early else 0
-            if self._closing:
+            if self._closing.is_set():
                 return
+            quick_deaths = quick_deaths + 1 if ended_early else 1
             self._runtime.close()
-            if quick_deaths > _MAX_QUICK_DEATHS:
-                _log.error("the controller runtime keeps dying: requests with a controller fail from now on")
-                return
             _log.warning("the controller runtime died; starting another")
-            try:
-                self._runtime = Runtime(self._config)
-                self._make_ready(self._runtime)
-                use(self._runtime)
-            except (AiciError, OSError):  # OSError: no memory for the runtime, or a module's file is gone
-                _log.exception("the new controller runtime did not come up")
+            while not self._starts_another(engine, quick_deaths):
+                quick_deaths += 1
+
+    def _starts_another(self, engine: Engine, quick_deaths: int) -> bool:
+        """Start a runtime, after a pause if several have died. Return whether the runtime came up, or none is
+        wanted any more."""
+        if quick_deaths > _MAX_QUICK_DEATHS:
+            pause_s = min(_LONGEST_PAUSE_S, _PAUSE_S * 2.0 ** (quick_deaths - _MAX_QUICK_DEATHS - 1))
+            _log.error("the controller runtime keeps dying: requests with a controller fail for %g s", pause_s)
+            engine.expect_runtime(False)
+            self._closing.wait(pause_s)
+        if self._closing.is_set():
+            return True
+        engine.expect_runtime(True)
+        try:
+            self._runtime = Runtime(self._config)
+            if self._closing.is_set():
                 self._runtime.close()
-                time.sleep(_PAUSE_S)
+                return True
+            self._make_ready(self._runtime)
+            engine.use_runtime(self._runtime)
+        except (AiciError, OSError):  # OSError: no memory for the runtime, or a module's file is gone
+            _log.exception("the new controller runtime did not come up")
+            self._runtime.close()
+            self._closing.wait(_PAUSE_S)
+            return False
+        return True
 
     def close(self) -> None:
-        self._closing = True
+        self._closing.set()
         self._runtime.close()
 
     def _make_ready(self, runtime: Runtime) -> None:

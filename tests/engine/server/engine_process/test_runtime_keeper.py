@@ -14,14 +14,45 @@ from tests.runtime.support import wat
 from tests.support.processes import wait_until
 
 
+class Engine:
+    """Records what the keeper says."""
+
+    def __init__(self) -> None:
+        self.used: queue.SimpleQueue[Runtime] = queue.SimpleQueue()
+        self.expected: list[bool] = []
+
+    def use_runtime(self, runtime: Runtime) -> None:
+        self.used.put(runtime)
+
+    def expect_runtime(self, is_expected: bool) -> None:
+        self.expected.append(is_expected)
+
+
+def test_after_many_deaths_there_is_a_pause_and_then_another_runtime(tiny_model: Path, tmp_path: Path) -> None:
+    keeper, engine = RuntimeKeeper(RuntimeConfig(tokenizer=tiny_model, cache_dir=tmp_path), []), Engine()
+    thread = threading.Thread(target=keeper.keep, args=(engine,))
+    try:
+        runtime = keeper.wait_ready()
+        thread.start()
+        for _ in range(4):
+            os.kill(runtime.pid, signal.SIGKILL)
+            runtime = engine.used.get(timeout=30)
+        runtime.ping()
+        assert engine.expected.count(False) == 1
+        assert engine.expected[-1]
+    finally:
+        keeper.close()
+        thread.join()
+
+
 def test_a_runtime_that_does_not_start_is_tried_again(
     tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     module, aside = tmp_path / "guest.wasm", tmp_path / "aside.wasm"
     module.write_bytes(wat.plain())
     keeper = RuntimeKeeper(RuntimeConfig(tokenizer=tiny_model, cache_dir=tmp_path), [str(module)])
-    used: queue.SimpleQueue[Runtime] = queue.SimpleQueue()
-    thread = threading.Thread(target=keeper.keep, args=(used.put,))
+    engine = Engine()
+    thread = threading.Thread(target=keeper.keep, args=(engine,))
     try:
         first = keeper.wait_ready()
         thread.start()
@@ -29,7 +60,7 @@ def test_a_runtime_that_does_not_start_is_tried_again(
         os.kill(first.pid, signal.SIGKILL)
         assert wait_until(lambda: "did not come up" in caplog.text, 20)
         aside.rename(module)
-        used.get(timeout=30).ping()
+        engine.used.get(timeout=30).ping()
     finally:
         keeper.close()
         thread.join()
