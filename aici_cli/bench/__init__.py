@@ -12,6 +12,7 @@ from aici_cli.bench.ctrl import ctrl
 from aici_cli.bench.engine import engine
 from aici_cli.bench.masks import masks
 from aici_cli.bench.quality import quality
+from aici_cli.bench.replicas import replicas
 from aici_cli.bench.rt import rt
 from aici_cli.bench.serve import serve
 
@@ -25,5 +26,6 @@ app.command()(ctrl)
 app.command()(engine)
 app.command()(masks)
 app.command()(quality)
+app.command()(replicas)
 app.command()(rt)
 app.command()(serve)

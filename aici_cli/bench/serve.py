@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from aici_base.errors import AiciError, UnavailableError
+from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_cli.bench.plot import check_plot, plot_serve
 from aici_cli.output import print_json, say
 from aici_cli.tables import print_table
@@ -24,6 +24,7 @@ _SEED = 1
 def serve(
     server: Annotated[str | None, typer.Option(help="A running server (default: start one).")] = None,
     model: Annotated[str | None, typer.Option(help="The model of the started server.")] = None,
+    replicas: Annotated[str, typer.Option(metavar="N|A:B", help="Replicas of the started server.")] = "1",
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="Concurrent clients; may be repeated (default: 1, 2, 4 ... 64).")
     ] = None,
@@ -45,10 +46,12 @@ def serve(
     client's and include connection, queue and network. At a fixed rate, times count from the due time of a request.
     """
     check_plot(plot)
+    if server is not None and replicas != "1":
+        raise UsageError("--replicas is for a started server", hint="give the running server the flag")
     if quick:
         num_tokens, rounds = min(num_tokens, 16), 1
     levels = concurrency or ([1, 4, 16] if quick else [1, 2, 4, 8, 16, 32, 64])
-    with _server(server, model, max(levels)) as (url, headers):
+    with _server(server, model, max(levels), replicas) as (url, headers):
         bench = _Bench(url, headers, num_tokens)
         bench.measure("warm-up", {"concurrency": 2, "num_requests": 4}, 1)
         rows = []
@@ -85,10 +88,11 @@ class _Bench:
         runs: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in _KINDS}
         for _ in range(rounds):
             for kind in _KINDS:
-                runs[kind].append(self._load(kind, how))
+                runs[kind].append(self.load(kind, how))
         return [_row(name, kind, how, runs[kind]) for kind in _KINDS]
 
-    def _load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
+    def load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
+        """Return the requests of a load."""
         import json
         import subprocess
         import sys
@@ -98,6 +102,16 @@ class _Bench:
         done = subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True)
         seen: list[dict[str, Any]] = json.loads(done.stdout)
         return seen
+
+
+def tokens_per_s(url: str, clients: int, num_tokens: int) -> float:
+    """Return the speed of a server for clients that send one request after the other, without a constraint."""
+    from aici.remote.address import split_url
+
+    bench = _Bench(*split_url(url), num_tokens)
+    runs = [bench.load("plain", {"concurrency": clients, "num_requests": 2 * clients})]
+    speed: float = _row("", "plain", {}, runs)["tokens_per_s"]
+    return speed
 
 
 def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:
@@ -134,27 +148,31 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 
 @contextmanager
-def _server(url: str | None, model: str | None, max_num_seqs: int) -> Iterator[tuple[str, Mapping[str, str]]]:
+def _server(
+    url: str | None, model: str | None, max_num_seqs: int, replicas: str
+) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the URL of `/v1` and the headers with the key."""
     from aici.remote.address import split_url
 
     if url is not None:
         yield split_url(url)
         return
-    with _started(model, max_num_seqs) as started:
+    options = ["--max-num-seqs", str(max_num_seqs), "--replicas", replicas]
+    # As many sequences as clients: no request waits in a queue. `--server` can measure a queue.
+    with started_server(model, *options) as started:
         yield split_url(started)
 
 
 @contextmanager
-def _started(model: str | None, max_num_seqs: int) -> Iterator[str]:
+def started_server(model: str | None, *flags: str) -> Iterator[str]:
+    """Run `aici serve FLAGS` on a free port, and yield its address."""
     import re
     import signal
     import subprocess
     import sys
     import threading
 
-    # As many sequences as clients: no request waits in a queue. `--server` can measure a queue.
-    options = ["--port", "0", "--max-num-seqs", str(max_num_seqs), *([] if model is None else ["--model", model])]
+    options = ["--port", "0", *flags, *([] if model is None else ["--model", model])]
     command = [sys.executable, "-P", "-m", "aici_cli", "serve", *options, "--log-format", "text"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, process_group=0) as process:
         assert process.stderr is not None

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 
 class CoreShare(NamedTuple):
-    """The part of the machine that one replica has. `cpus`: the processors of its processes; empty: all processors.
+    """A replica's part of the machine. `cpus`: the processors of the replica's processes; empty: all processors.
     `num_threads`: of the model."""
 
     cpus: tuple[int, ...]
@@ -28,10 +28,10 @@ def physical_cores(root: Path = Path("/")) -> list[tuple[int, ...]]:
 
 
 def divide(cores: Sequence[tuple[int, ...]], num_replicas: int, num_threads: int | None = None) -> list[CoreShare]:
-    """Return the share of each replica: neighbouring cores, as many as the others have, or one more.
+    """Return the shares of the replicas: neighbouring cores, in parts whose sizes differ by 1 at most.
 
-    `num_threads`: of the model, all replicas together; None is one a core. With fewer cores than replicas, the replicas
-    share all cores, with one thread each.
+    `num_threads`: of all replicas together; None is a thread a core. With fewer cores than replicas, the replicas
+    share all cores, with a thread for every replica.
 
     >>> divide([(0, 4), (1, 5), (2, 6)], 2)
     [CoreShare(cpus=(0, 4, 1, 5), num_threads=2), CoreShare(cpus=(2, 6), num_threads=1)]

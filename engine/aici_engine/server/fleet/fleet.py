@@ -1,4 +1,4 @@
-"""The replicas of one model: starts and ends their engines, drains, and follows the load."""
+"""The replicas of a model: starts and ends engines, drains replicas, and follows the load."""
 
 import asyncio
 import itertools
@@ -21,10 +21,10 @@ _log = logging.getLogger(__name__)
 
 
 class ReplicaFleet:
-    """Keeps `rules.least` to `rules.most` replicas running. A context manager; `client` opens streams on them.
+    """Keeps `rules.least` to `rules.most` replicas running. A context manager; `client` opens streams on the replicas.
 
     Entering waits until `rules.least` engines are ready, and raises the error of an engine that does not start.
-    `failed` is set if the engines of all replicas keep dying. `shares`: of the machine, one for each replica.
+    `failed` is set if the engines of all replicas keep dying. `shares`: of the machine, in the order of the replicas.
     """
 
     def __init__(self, make: EngineFactory, shares: Sequence[CoreShare], rules: ScalingRules) -> None:
@@ -72,9 +72,9 @@ class ReplicaFleet:
         return self.replicas[number - 1]
 
     def drain(self, number: int) -> None:
-        """Send no more requests to a replica, and end its engine after the last one. Idempotent.
+        """Send no more requests to a replica, and end the engine after the last request. Idempotent.
 
-        Raises InUseError for a replica that nothing else can stand in for.
+        Raises InUseError if no other replica is up.
         """
         replica = self.find(number)
         if replica.state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
@@ -86,7 +86,10 @@ class ReplicaFleet:
         self._drain(replica, ReplicaState.DRAINED)
 
     def rejoin(self, number: int) -> None:
-        """Let a drained or failed replica take requests again, with a new engine if it has none. Idempotent."""
+        """Let a drained or failed replica take requests again, with a new engine if the old engine has ended.
+
+        Idempotent.
+        """
         replica = self.find(number)
         if replica.state is ReplicaState.DRAINING:
             self._drains.pop(number).cancel()

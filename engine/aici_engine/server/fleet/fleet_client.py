@@ -1,4 +1,4 @@
-"""The client of a fleet: opens each stream on one replica, and moves streams whose replica dies before they begin."""
+"""The client of a fleet: opens streams on replicas, and moves a stream without output when its replica dies."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from aici_engine.server.link.client import EngineClient, EngineStream, Watch, un
 from aici_engine.server.link.suspects import Suspects
 
 _MEANS = frozenset({"cache_usage"})
-"""Figures of the engines whose mean is the figure of the fleet. The others are sums."""
+"""The figure of the fleet is the mean of these figures of the engines, and the sum of all other figures."""
 
 
 class FleetClient:
@@ -52,7 +52,7 @@ class FleetClient:
         return self._sum(known)
 
     def _last_info(self) -> wire.EngineInfo | None:
-        """Return the sizes of the last engine that was up: requests that were taken need them."""
+        """Return the sizes of the last engine that was up: admitted requests need the sizes."""
         return next((each.client.info for each in self._replicas if each.client.info is not None), None)
 
     @staticmethod
@@ -73,7 +73,7 @@ class FleetClient:
 
     @property
     def is_hanging(self) -> bool:
-        """Whether no replica can answer, and one of them hangs."""
+        """Whether no replica can answer, and a replica hangs."""
         states = {replica.state for replica in self._replicas}
         return ReplicaState.HANGING in states and states.isdisjoint({ReplicaState.UP, ReplicaState.DRAINING})
 
@@ -100,8 +100,8 @@ class FleetClient:
         is_whole: bool = False,
         watch: Watch = unwatched,
     ) -> EngineStream:
-        """Submit a sequence to the best replica. Without a replica that takes requests, the sequence waits for one that
-        starts again, or raises UnavailableError."""
+        """Submit a sequence to the best replica. If no replica takes requests, the sequence waits for a replica that
+        starts again; without such a replica, raise UnavailableError."""
         candidates = self._candidates() or self._returning()
         if not candidates:
             raise _no_replica()
@@ -178,7 +178,7 @@ class FleetClient:
         return [each for each in self._replicas if each.state in soon]
 
     def _best(self, candidates: Sequence[Replica], prompt: Sequence[int], salt: str | None) -> tuple[Replica, int]:
-        """Return the best replica, and the tokens of the prompt that it has in its cache."""
+        """Return the best replica, and the number of cached tokens there."""
         cached = self._tree.match(salt, prompt)
         best = choose(len(prompt), [each.load(cached.get(each.number, 0)) for each in candidates])
         return next(each for each in candidates if each.number == best.replica), best.cached_tokens
@@ -193,7 +193,7 @@ class FleetClient:
         self._tree.add(salt, prompt, replica.number)
 
     def _move(self, stream: EngineStream, source: Replica, target: Replica | None = None) -> bool:
-        """Move a stream that has given nothing to another replica. Return False if there is none."""
+        """Move a stream that has given nothing to another replica. Return False without another replica."""
         submit = stream.submit
         candidates = self._candidates(source) if target is None else [target]
         if self._is_closing or submit is None or not candidates:
@@ -205,10 +205,10 @@ class FleetClient:
         return True
 
     def _take_over(self, replica: Replica) -> None:
-        """Give waiting streams to a replica that has just come up: all of those that wait for an engine, and the newest
-        of those that wait at the fullest replicas.
+        """Give waiting streams to a replica that has just come up: all streams without an engine, and the newest
+        waiting streams of the fullest replicas.
 
-        A stream that was in an engine at its death stays where it is, because it may be the reason.
+        A stream that was in an engine at its death does not move again, because the stream may be the reason.
         """
         others = [each for each in self._replicas if each is not replica]
         for other in others:
@@ -228,6 +228,6 @@ def _no_replica() -> UnavailableError:
 
 
 def _together(figures: Sequence[dict[str, int | float]]) -> dict[str, int | float]:
-    """Return the figures of several engines as those of one."""
+    """Return the figures of several engines together."""
     total = {name: sum(each[name] for each in figures) for name in figures[0]}
     return total | {name: total[name] / len(figures) for name in _MEANS & total.keys()}

@@ -1,4 +1,4 @@
-"""Which replica has computed the beginning of a prompt: an exact tree of prompts, by pages of tokens."""
+"""The prompts of each replica in an exact tree of pages, to find the replica with the longest common beginning."""
 
 from array import array
 from collections import OrderedDict
@@ -13,23 +13,23 @@ _Key: TypeAlias = tuple[int, bytes]
 
 
 class _Node(NamedTuple):
-    """`number`: never used twice. `holders`: the replicas that have computed the prompt as far as this page."""
+    """`number`: never used twice. `holders`: the replicas with the prompt in their cache, as far as the page."""
 
     number: int
     holders: set[int]
 
 
 class PrefixTree:
-    """Remembers the prompts that were sent to each replica. At most `max_pages` pages; the least recently used pages
-    are forgotten first.
+    """Remembers the prompts of each replica. At most `max_pages` pages; the least recently used pages are forgotten
+    first.
 
     Prompts with different salts share nothing, as in the cache of an engine.
     """
 
     def __init__(self, *, max_pages: int = MAX_PAGES) -> None:
         self._max_pages = max_pages
-        # A node is found by the number of its parent and its tokens. The root of a salt has the parent 0.
-        # Order: the least recently used first. A parent is always more recent than its children, so the first node
+        # The key of a node is the number of the parent, and the tokens. The root of a salt has the parent 0.
+        # Order: the least recently used first. A parent is always more recent than the children, so the first node
         # is a leaf.
         self._nodes: OrderedDict[_Key, _Node] = OrderedDict()
         self._last_number = 0
@@ -38,8 +38,7 @@ class PrefixTree:
         return len(self._nodes)
 
     def match(self, salt: str | None, prompt: Sequence[int]) -> dict[int, int]:
-        """Return how many tokens of the beginning of `prompt` each replica has computed. Replicas without a page are
-        left out."""
+        """Return the number of cached tokens of `prompt` by replica. Replicas without a page are left out."""
         matched: dict[int, int] = {}
         parent, num_tokens = 0, 0
         for page in _pages(salt, prompt):
@@ -69,7 +68,7 @@ class PrefixTree:
             self._nodes.popitem(last=False)
 
     def forget(self, replica: int) -> None:
-        """Forget what a replica has computed: its engine has ended."""
+        """Forget the prompts of a replica: the engine has ended."""
         for key, node in list(self._nodes.items()):
             node.holders.discard(replica)
             if not node.holders:

@@ -1,4 +1,4 @@
-"""One replica of a model: its engine process over time, from the start to the drain."""
+"""A replica of a model: the life of an engine process, from the start to the drain."""
 
 import asyncio
 import contextlib
@@ -18,7 +18,7 @@ STATS_S: Final = 0.8
 class ReplicaState(StrEnum):
     """STANDBY: no engine until the load asks for one. STARTING: the engine is loading. UP: the replica takes requests.
     HANGING: the engine makes no progress, and is replaced soon. RESTARTING: the engine has died, and a new one is
-    starting. DRAINING: no new requests; the engine ends after the last one. DRAINED: no engine, until the replica
+    starting. DRAINING: no new requests; the engine ends after the last request. DRAINED: no engine, until the replica
     rejoins. FAILED: the engine keeps dying; the next attempt is in a minute."""
 
     STANDBY = "standby"
@@ -46,12 +46,12 @@ class ReplicaEngine(Protocol):
 
 
 EngineFactory: TypeAlias = Callable[[int, CoreShare, EngineClient], ReplicaEngine]
-"""Makes the engine of a replica, by number, which is not started yet."""
+"""Makes the engine of a replica, by number, not started."""
 
 
 class ReplicaStatus(NamedTuple):
-    """What operators see. `num_open`: sequences that wait or run. `num_waiting`: those without a part of an answer.
-    `prompt_tokens`, `expected_tokens`: of the requests so far, and how many of them the router expected in the cache.
+    """A replica as operators see it. `num_open`: sequences that wait or run. `num_waiting`: sequences without a part of
+    an answer. `prompt_tokens`: of all requests so far. `expected_tokens`: the tokens expected in the cache.
     """
 
     replica: int
@@ -68,9 +68,8 @@ class ReplicaStatus(NamedTuple):
 
 
 class Replica:
-    """Owns the engine process of one replica. `client` is a new one for every life of the replica.
-
-    `changed` is called when the engine has come or gone, and when the state has changed.
+    """Owns the engine process of a replica. Every life of the replica has a new `client`, and `prepare` is called with
+    the client before the engine starts.
     """
 
     def __init__(self, number: int, share: CoreShare, make: EngineFactory, numbers: Iterator[int]) -> None:
@@ -108,8 +107,8 @@ class Replica:
         return time.monotonic() - waiting[0].opened_s if waiting else 0.0
 
     def start(self) -> Coroutine[Any, Any, None]:
-        """Take the state STARTING at once. The returned coroutine starts the engine and waits until it is ready; it
-        raises the error of an engine that does not start."""
+        """Take the state STARTING at once. The returned coroutine starts the engine, and waits until the engine is
+        ready; the coroutine raises the error of an engine that does not start."""
         self._state = ReplicaState.STARTING
         return self._start()
 

@@ -1,20 +1,20 @@
-"""Which replica gets a request: the prompt's tokens that are computed already, against the load."""
+"""Chooses the replica of a request: the cached tokens of the prompt, against the load."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 RUNNING_TOKENS: Final = 16
-"""A sequence that a replica has open costs a new request as much time as computing so many tokens of a prompt. A step
-with one sequence more takes a little longer, and an answer has many steps."""
+"""An open sequence costs a new request as much time as computing so many tokens of a prompt: every further sequence
+makes the steps of an answer a little longer."""
 QUEUED_TOKENS: Final = 256
-"""The same for each sequence that must end before the new request has a place."""
+"""The same for a sequence that must end before the new request has a place."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaLoad:
-    """What a replica has to do. `cached_tokens`: of the new prompt, computed there already. `waiting_tokens`: of
-    prompts whose answers have not begun. `num_open`: sequences that wait or run. `num_places`: sequences that may run.
+    """The work of a replica. `cached_tokens`: of the new prompt. `waiting_tokens`: of prompts without a part of an
+    answer. `num_open`: sequences that wait or run. `num_places`: sequences that may run.
     `num_requests`: requests so far."""
 
     replica: int
@@ -42,6 +42,6 @@ def cost(prompt_len: int, load: ReplicaLoad) -> int:
 
 
 def choose(prompt_len: int, loads: Sequence[ReplicaLoad]) -> ReplicaLoad:
-    """Return the replica with the least cost; of several, the one with the fewest open sequences, then with the fewest
-    requests so far. `loads`: at least one."""
+    """Return the replica with the least cost; among equals, the fewest open sequences, then the fewest requests so far.
+    `loads` is not empty."""
     return min(loads, key=lambda load: (cost(prompt_len, load), load.num_open, load.num_requests, load.replica))

@@ -1,4 +1,4 @@
-"""When a fleet gets a further replica, and when it loses one: a pure function of the load over time."""
+"""Decides when a fleet grows and shrinks: a pure function of the load over time."""
 
 from dataclasses import dataclass, replace
 from typing import Final
@@ -9,8 +9,8 @@ UP_AFTER_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetLoad:
-    """The load at a moment. `num_replicas`: in service, or on their way. `num_open`: sequences that wait or run.
-    `oldest_wait_s`: of the sequences whose answers have not begun; 0 without such sequences."""
+    """The load at a moment. `num_replicas`: in service, or starting. `num_open`: sequences that wait or run.
+    `oldest_wait_s`: of the sequences without a part of an answer; 0 without such sequences."""
 
     at_s: float
     num_replicas: int
@@ -20,7 +20,7 @@ class FleetLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """What the policy remembers: since when sequences wait for too long, and since when a replica has been idle."""
+    """The memory of the policy: since when sequences wait for too long, and since when a replica has been idle."""
 
     late_since_s: float | None = None
     idle_since_s: float | None = None
@@ -28,9 +28,9 @@ class Trend:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScalingRules:
-    """A further replica, up to `most`, after `up_after_s` seconds in which the oldest sequence waited for `up_wait_s`
-    and more, with more sequences than replicas. One replica fewer, down to `least`, after `down_after_s` seconds with
-    fewer sequences than replicas."""
+    """A further replica, up to `most`, if for `up_after_s` seconds the oldest sequence has waited for `up_wait_s` and
+    more, with more sequences than replicas. A replica less, down to `least`, after `down_after_s` seconds with fewer
+    sequences than replicas."""
 
     least: int
     most: int
@@ -39,7 +39,7 @@ class ScalingRules:
     down_after_s: float = 15.0
 
     def decide(self, trend: Trend, seen: FleetLoad) -> tuple[Trend, int]:
-        """Return the new trend, and how many replicas to add: 1, 0 or -1. After a change, both times begin anew."""
+        """Return the new trend, and the number of replicas to add: 1, 0 or -1. After a change, the times begin anew."""
         is_late = seen.oldest_wait_s >= self.up_wait_s and seen.num_open > seen.num_replicas
         is_idle = seen.num_open < seen.num_replicas
         trend = replace(

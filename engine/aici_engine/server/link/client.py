@@ -196,8 +196,8 @@ class EngineClient:
     calls `connected`, `receive` and `lost`.
 
     `numbers`: of streams and calls; clients that move streams to each other share the numbers. `elsewhere` may move a
-    stream that loses its engine to another client; the function returns whether it did. `changed` is called when an
-    engine has come or gone. `suspects`: clients that move streams to each other share them.
+    stream that loses its engine to another client; the result is whether the stream was moved. `changed` is called
+    when an engine has come or gone. `suspects`: clients that move streams to each other share them.
     """
 
     def __init__(self, numbers: Iterator[int] | None = None) -> None:
