@@ -29,3 +29,10 @@ def screenshot(page: Page, name: str) -> None:
         for scheme in ("light", "dark"):
             page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
             page.screenshot(path=Path(folder) / f"{name}-{scheme}.png")
+
+
+def sign_in(page: Page, key: str) -> None:
+    """Give the page the key that it asks for."""
+    page.get_by_label("API key").fill(key)
+    page.get_by_role("button", name="Use this key").click()
+    page.get_by_role("button", name="Forget the key").wait_for()

@@ -48,7 +48,8 @@ export async function sendJson(method: string, path: string, body: unknown, sign
 
 async function failureOf(response: Response): Promise<ApiError> {
   try {
-    const { error } = await response.json();
+    const body = await response.json();
+    const error = body.error ?? body; // AICI REST's errors have no envelope
     return new ApiError(error.message, response.status, error.code ?? null, error.hint ?? null);
   } catch {
     return new ApiError(texts.errors.status(response.status), response.status);
