@@ -5,6 +5,7 @@ import time
 from array import array
 from dataclasses import dataclass, field
 
+from aici_runtime import process
 from aici_runtime.memory.worker_slots import WorkerSlot
 from aici_runtime.supervision import worker_priority
 
@@ -27,10 +28,10 @@ class WorkerHandle:
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
     is_lowered: bool = False
-    _cpu_clock: int = 0
+    _pid: int = 0
 
     @property
-    def process(self) -> int:
+    def process_fd(self) -> int:
         """The pidfd of the process that runs the guest; -1 when the process is gone."""
         return self.pidfd if self.pool is None else self.pool.pidfd
 
@@ -41,23 +42,35 @@ class WorkerHandle:
         """
         if self.pool is not None or self.dead:
             return None
-        if not self._cpu_clock:
-            self._cpu_clock = worker_priority.cpu_clock(self.pidfd)
+        if not (pid := self._known_pid()):
+            return None
         try:
-            return time.clock_gettime(self._cpu_clock)
+            return time.clock_gettime(worker_priority.cpu_clock(pid))
         except OSError:
             return None
 
+    def kill(self) -> None:
+        """End the process, which is not in a pool."""
+        if pid := self._known_pid():
+            worker_priority.lower_for_end(pid)
+        process.kill(self.pidfd)
+
     def lower(self) -> None:
         """Let the process compute with what others leave. A pool stays as it is: other guests are in the process."""
-        if not self.is_lowered and self.pool is None and (pid := worker_priority.pid_of(self.pidfd)):
+        if not self.is_lowered and self.pool is None and (pid := self._known_pid()):
             worker_priority.lower(pid)
             self.is_lowered = True
 
     def restore(self) -> None:
         """Give back the usual priority, where that is possible."""
-        if self.is_lowered and (pid := worker_priority.pid_of(self.pidfd)):
+        if self.is_lowered and (pid := self._known_pid()):
             self.is_lowered = not worker_priority.restore(pid)
+
+    def _known_pid(self) -> int:
+        """Return the pid; 0 without a process, or when the process was gone at the first call."""
+        if not self._pid and self.pidfd >= 0:
+            self._pid = worker_priority.pid_of(self.pidfd)
+        return self._pid
 
     def send_memory(self, descriptor: int) -> bool:
         """Send a descriptor of the memory of a fork's slot. Return False if the worker cannot take it."""

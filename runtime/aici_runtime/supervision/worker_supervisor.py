@@ -224,7 +224,7 @@ class WorkerSupervisor:
         worker.slot.cancel()
         with self._lock:
             if not worker.dead:
-                process.kill(worker.process, CANCEL_SIGNAL)
+                process.kill(worker.process_fd, CANCEL_SIGNAL)
 
     def side_process_died(self) -> tuple[int, list[str | None]]:
         """Undo the unfinished work of a dead side process. Return the generation of the next side process, and the
@@ -263,7 +263,7 @@ class WorkerSupervisor:
             worker.slot.request_leave()
             worker.pool.slot.ring()
         else:
-            process.kill(worker.pidfd)
+            worker.kill()
 
     def _free(self, worker: WorkerHandle) -> None:
         worker.dead = True

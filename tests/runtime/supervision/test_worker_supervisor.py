@@ -82,6 +82,24 @@ def test_a_slot_is_free_when_its_worker_is_gone(world: World) -> None:
     world.until(lambda: slot.is_free() and world.has_ended(pid))
 
 
+def test_the_end_of_a_worker_takes_no_processor_from_others(world: World) -> None:
+    slot = world.take()
+    pid = world.birth(slot)
+    world.supervisor.reports.ready("a", slot)
+    (worker,) = world.supervisor.bind(["a"])
+    world.supervisor.release(worker)
+    assert os.getpriority(os.PRIO_PROCESS, pid) == 19
+
+
+def test_the_time_of_a_worker_that_is_gone(world: World) -> None:
+    slot = world.take()
+    pid = world.birth(slot)
+    world.supervisor.reports.ready("a", slot)
+    (worker,) = world.supervisor.bind(["a"])
+    world.kill(pid)
+    assert worker.cpu_s() is None, "and not the time of this process"
+
+
 @pytest.mark.parametrize("is_born", [True, False])
 def test_a_guest_that_did_not_come_up(world: World, is_born: bool) -> None:
     slot = world.take()
