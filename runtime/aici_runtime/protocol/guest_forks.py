@@ -84,8 +84,11 @@ class GuestForks:
             self._sequences.add(seq_id, GuestSequence("", None, f"Worker: {reason}"))
         return reason
 
-    def hold(self, requests: Iterable[tuple[SeqId, bytes]]) -> Iterator[tuple[SeqId, bytes]]:
-        """Yield the requests, but those to sequences in the making, which get them later."""
+    def hold(self, requests: Iterable[tuple[SeqId, bytes]]) -> Iterable[tuple[SeqId, bytes]]:
+        """Return the requests, but those to sequences in the making, which get them later."""
+        return self._without_held(requests) if self._orders else requests
+
+    def _without_held(self, requests: Iterable[tuple[SeqId, bytes]]) -> Iterator[tuple[SeqId, bytes]]:
         for seq_id, request in requests:
             if seq_id in self._orders:
                 self._held[seq_id] = request

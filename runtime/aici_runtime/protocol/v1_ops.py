@@ -53,6 +53,7 @@ class V1Ops:
         grace = 0.0 if self._patience_s else _GRACE_S
         self._pre_limit_s = limits.pre_step_s + grace
         self._mid_limit_s = self._step_s + grace
+        self._least_limit_s = min(self._pre_limit_s, self._mid_limit_s)
 
     def post_pre(self, body: dict[str, Any]) -> bytes:
         """Run `post_pre_process`. Return `data` of the response, as JSON."""
@@ -117,7 +118,8 @@ class V1Ops:
             at_work += self._forks.advance(started + patience.hurried_s, beside_others=True)
             self._forks.mark_late(started)
         waiting = [seq_id for seq_id in late if seq_id not in self._forks]
-        got = self._collect([seq_id for seq_id in at_work if seq_id not in hurried], started, patience)
+        in_time = [seq_id for seq_id in at_work if seq_id not in hurried] if hurried else at_work
+        got = self._collect(in_time, started, patience)
         if patience is not None:
             got |= self._collect_hurried([s for s in at_work if s in hurried], started, patience.hurried_s)
             got |= self._collect_late_without_wait(waiting)
@@ -169,6 +171,10 @@ class V1Ops:
         """Collect replies under the limit of each operation. The time of mid starts when the last worker has started
         mid."""
         end = math.inf if patience is None else started + patience.most_s
+        # Nearly always all replies are there before any limit, and the rest of this method has nothing to do.
+        got, asked = self._sequences.collect(asked, min(end, started + self._least_limit_s))
+        if not asked:
+            return got
         ops = {seq_id: self._sequences[seq_id].latest_op for seq_id in asked}
         # A guest in a pool also waits for the masks of the other guests in its process.
         pooled = (
@@ -180,7 +186,8 @@ class V1Ops:
         first = [seq_id for seq_id in asked if seq_id not in apart]
         masks_too = any(self._sequences[seq_id].masks_in_pre for seq_id in first)
         limit_s = max(self._pre_limit_s, self._mid_limit_s) if masks_too else self._pre_limit_s
-        got, missing = self._sequences.collect(first, min(end, started + limit_s))
+        more, missing = self._sequences.collect(first, min(end, started + limit_s))
+        got |= more
         begun = {seq_id: self._sequences[seq_id].mid_started() for seq_id in missing}
         got |= self._handle_late([seq_id for seq_id, at in begun.items() if at is None], started)
         mids = [seq_id for seq_id in asked if seq_id in apart or begun.get(seq_id) is not None]

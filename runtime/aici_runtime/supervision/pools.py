@@ -60,6 +60,8 @@ class GuestPools:
 
     def ring(self, workers: Iterable[WorkerHandle | None]) -> None:
         """Wake the pools of these workers, after requests for their guests were written."""
+        if self._size == 0:
+            return
         for pool in {worker.pool for worker in workers if worker is not None and worker.pool is not None}:
             pool.slot.ring()
 
