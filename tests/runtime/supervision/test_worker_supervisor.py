@@ -1,5 +1,6 @@
 """The ownership of worker slots when processes die in an unfortunate order."""
 
+import gc
 import os
 import resource
 import signal
@@ -179,7 +180,8 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Forbid new descriptors."""
+    """Forbid new descriptors. Garbage of earlier tests must not close a descriptor meanwhile."""
+    gc.collect()
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     lowest = os.dup(0)
     os.close(lowest)
