@@ -4,6 +4,7 @@ import asyncio
 import json
 import random
 import time
+import traceback
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
@@ -19,7 +20,8 @@ _MODEL = "chaos"
 
 class End(StrEnum):
     """How a request ended. REFUSED: before it began, with 429 or 503. FAILED: with an error of the server. CUT: the
-    connection closed without an end. DOUBLE: with more than one end."""
+    connection closed without an end. DOUBLE: with more than one end. UNREADABLE: the driver could not read the
+    answer."""
 
     OK = "ok"
     REFUSED = "refused"
@@ -29,6 +31,7 @@ class End(StrEnum):
     CUT = "cut"
     DOUBLE = "double"
     HUNG = "hung"
+    UNREADABLE = "unread"
 
 
 @dataclass
@@ -53,7 +56,7 @@ class Ends:
     def add(self, protocol: str, end: End, why: str, began: float) -> None:
         self.counts[protocol, end] += 1
         self.seconds.append(time.monotonic() - began)
-        if end in (End.HUNG, End.DOUBLE) or (end is End.CUT and self.last_api_death < began):
+        if end in (End.HUNG, End.DOUBLE, End.UNREADABLE) or (end is End.CUT and self.last_api_death < began):
             self.bad.append(f"{protocol}: {end} after {time.monotonic() - began:.1f} s: {why}")
             print(f"BAD: {self.bad[-1]}", flush=True)
         elif why:
@@ -271,6 +274,8 @@ async def client(target: Target, rng: random.Random, num_requests: Callable[[], 
             end, why = End.CUT, f"half an event: {error}"
         except (httpx.HTTPError, OSError, websockets.WebSocketException) as error:
             end, why = End.CUT, repr(error)
+        except Exception:  # noqa: BLE001 an answer that the driver cannot read is a finding; the run goes on
+            end, why = End.UNREADABLE, traceback.format_exc(limit=-2)
         target.ends.add(name, end, why, began)
         if end in (End.CUT, End.REFUSED):
             await asyncio.sleep(rng.random() * 0.5)

@@ -1,4 +1,4 @@
-"""The faults of the chaos driver, and how long the server needs to answer again after each."""
+"""Causes the faults of the chaos driver, and measures how long the server needs to answer again after each."""
 
 import asyncio
 import contextlib
@@ -8,115 +8,126 @@ import random
 import resource
 import signal
 import time
-from collections import defaultdict
-from collections.abc import AsyncIterator
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import httpx2 as httpx
 
 from tests.chaos.clients import Ends
+from tests.chaos.plan import Fault, rounds
 from tests.chaos.served import Served
 from tests.support.processes import alive
 
 _PROBE_S: Final = 0.01
 _GIVE_UP_S: Final = 120.0
+_FIND_S: Final = 20.0
+"""A process that lives for moments, such as a worker, is looked for so long."""
+_STOP_S: Final = 2.5
+_SHORT_S: Final = 2.0
+_NUM_REFERENCES: Final = 5
 _PLAIN: Final[dict[str, Any]] = {"controller": "none", "controller_arg": "x", "max_tokens": 1, "ignore_eos": True}
 _CONTROLLED: Final[dict[str, Any]] = {"controller": "regex", "controller_arg": "[a-z]", "prompt": "x", "max_tokens": 1}
-
-KILLED: Final = {
-    "aici": 1,
-    "aici-engine": 3,
-    "aicirt": 2,
-    "aicirt-spawner": 2,
-    "aicirt-side": 2,
-    "aicirt-pool": 1,
-    "aicirt-template": 3,
-    "aicirt-comms": 3,
-    "aicirt-seq": 6,
-}
-"""Name of a process → how often it is killed."""
-STOPPED: Final = {"aici": 2, "aici-engine": 3, "aicirt": 2, "aicirt-spawner": 2, "aicirt-side": 2, "aicirt-seq": 3}
-SHORT: Final = {"disk": 2, "descriptors": 2, "memory": 2}
-KINDS: Final = {"kill": 6, "stop": 4, "freeze": 1, "short": 2}
-_NUMBERS: Final = {
+_LIMITS: Final = {
     "disk": resource.RLIMIT_FSIZE,
     "descriptors": resource.RLIMIT_NOFILE,
     "memory": resource.RLIMIT_AS,
 }
+NONE: Final = Fault("none", "")
 
 
 @dataclass
 class Faults:
-    """`outages`: by fault, the seconds from the fault (for a shortage, from its end) to the next answer."""
+    """`outages`: by fault, the seconds from the fault (after a stop and a shortage, from its end) until a plain and a
+    controlled request have ended well; under `NONE`, of such requests without a fault. `are_done`: every fault of the
+    plan has happened `times` times. `never`: what did not recover, and faults that could not be caused."""
 
     served: Served
     http: httpx.AsyncClient
     ends: Ends
     rng: random.Random
-    outages: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+    outages: dict[Fault, list[float]] = field(default_factory=lambda: defaultdict(list))
     never: list[str] = field(default_factory=list)
+    are_done: asyncio.Event = field(default_factory=asyncio.Event)
+    is_over: bool = False
 
-    async def run(self, pause_s: float) -> None:
-        """Cause one fault after the other, until cancelled."""
-        while True:
-            await asyncio.sleep(self.rng.random() * 2 * pause_s)
-            [kind] = self.rng.choices(list(KINDS), list(KINDS.values()))
-            await getattr(self, f"_{kind}")()
+    async def run(self, faults: Sequence[Fault], *, times: int, pause_s: float) -> None:
+        """Cause all faults `times` times, and then again until `is_over`."""
+        for _ in range(_NUM_REFERENCES):
+            await self._recovered(NONE, time.monotonic())
+        for number, shuffled in enumerate(rounds(faults, self.rng)):
+            if number == times:
+                self.are_done.set()
+            for fault in shuffled:
+                if self.is_over:
+                    return
+                await asyncio.sleep(self.rng.random() * 2 * pause_s)
+                if not await self._cause(fault) and not self.are_done.is_set():
+                    self.never.append(f"{fault}: there was no such process for {_FIND_S:g} s")
 
-    async def _kill(self) -> None:
-        if (found := self._choose(KILLED)) is None:
-            return
-        name, pid = found
-        began = time.monotonic()
-        if name == "aici":
-            self.ends.last_api_death = math.inf  # until it is up again, nobody is answered
-            await asyncio.to_thread(self.served.kill_and_start)
-            self.ends.last_api_death = time.monotonic()
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        await self._recovered(f"kill {name}", began)
+    @property
+    def counts(self) -> Counter[Fault]:
+        return Counter({fault: len(outages) for fault, outages in self.outages.items()})
 
-    async def _stop(self) -> None:
-        """Stop a process for a moment that is too short to be taken for a hang."""
-        if (found := self._choose(STOPPED)) is None:
-            return
-        name, pid = found
-        async with _stopped(pid):
-            await asyncio.sleep(0.05 + self.rng.random() * 2.5)
-        await self._recovered(f"stop {name}", time.monotonic())
+    async def _cause(self, fault: Fault) -> bool:
+        """Return False if there was no such process."""
+        until = time.monotonic() + _FIND_S
+        while time.monotonic() < until:
+            for pid in self.rng.sample(pids := self.served.find(fault.component), len(pids)):
+                began = await self._caused(fault, pid)
+                if began is not None:
+                    await self._recovered(fault, began)
+                    return True
+            await asyncio.sleep(_PROBE_S)
+        return False
 
-    async def _freeze(self) -> None:
-        """Stop the engine for ever. The server must notice, and replace it."""
-        if found := self._choose({"aici-engine": 1}):
-            began = time.monotonic()
-            os.kill(found[1], signal.SIGSTOP)
-            await self._recovered("freeze aici-engine", began)
-            if alive({found[1]}):
-                self.never.append(f"the frozen engine {found[1]} was not killed")
-                os.kill(found[1], signal.SIGKILL)
-
-    async def _short(self) -> None:
-        """Let the API process, or the engine, run out of something for a while."""
-        [what] = self.rng.choices(list(SHORT), list(SHORT.values()))
-        [pid] = self.served.find(self.rng.choice(["aici", "aici-engine"])) or [self.served.pid]
-        number = _NUMBERS[what]
+    async def _caused(self, fault: Fault, pid: int) -> float | None:
+        """Return from when on the server has to recover; None if the process had ended."""
         try:
-            soft, hard = resource.prlimit(pid, number)
-            low = {
-                "disk": 4096,
-                "descriptors": len(os.listdir(f"/proc/{pid}/fd")) + 2,
-                "memory": _size(pid) + (8 << 20),
-            }
-            resource.prlimit(pid, number, (low[what], hard))
-            await asyncio.sleep(self.rng.random() * 2)
-            resource.prlimit(pid, number, (soft, hard))
+            match fault.kind:
+                case "kill" if fault.component == "aici":
+                    return await self._kill_api()
+                case "kill":
+                    return _signal(pid, signal.SIGKILL)
+                case "stop":
+                    return await self._stop(pid)
+                case "freeze":
+                    return await self._freeze(pid)
+                case _:
+                    return await self._run_short(_LIMITS[fault.kind], fault.kind, pid)
         except (ProcessLookupError, FileNotFoundError):
-            return
-        await self._recovered(f"short of {what}", time.monotonic())
+            return None
 
-    async def _recovered(self, fault: str, began: float) -> None:
+    async def _kill_api(self) -> float:
+        began = time.monotonic()
+        self.ends.last_api_death = math.inf  # until it is up again, nobody is answered
+        await asyncio.to_thread(self.served.kill_and_start)
+        self.ends.last_api_death = time.monotonic()
+        return began
+
+    async def _stop(self, pid: int) -> float:
+        async with _stopped(pid):
+            await asyncio.sleep(_STOP_S * (0.02 + 0.98 * self.rng.random()))
+        return time.monotonic()
+
+    async def _freeze(self, pid: int) -> float:
+        """Stop a process for ever: the server must notice and kill it."""
+        began = _signal(pid, signal.SIGSTOP)
+        self.frozen = pid
+        return began
+
+    async def _run_short(self, number: int, kind: str, pid: int) -> float:
+        """Let a process run out of something for a while."""
+        soft, hard = resource.prlimit(pid, number)
+        low = {"disk": 4096, "descriptors": len(os.listdir(f"/proc/{pid}/fd")) + 2, "memory": _size(pid) + (8 << 20)}
+        resource.prlimit(pid, number, (low[kind], hard))
+        await asyncio.sleep(_SHORT_S * self.rng.random())
+        with contextlib.suppress(ProcessLookupError):  # dead of it, perhaps
+            resource.prlimit(pid, number, (soft, hard))
+        return time.monotonic()
+
+    async def _recovered(self, fault: Fault, began: float) -> None:
         for body in (_PLAIN, _CONTROLLED):
             while not await self._answers(body):
                 if time.monotonic() - began > _GIVE_UP_S:
@@ -125,6 +136,16 @@ class Faults:
                 await asyncio.sleep(_PROBE_S)
         self.outages[fault].append(time.monotonic() - began)
         print(f"{fault}: answers after {self.outages[fault][-1]:.2f} s", flush=True)
+        if fault.kind == "freeze" and not await self._is_gone(self.frozen):
+            self.never.append(f"{fault}: {self.frozen} was not killed")
+            _signal(self.frozen, signal.SIGKILL)
+
+    async def _is_gone(self, pid: int) -> bool:
+        """A frozen worker is killed when its request ends, or when it is late for too long."""
+        until = time.monotonic() + _FIND_S
+        while alive({pid}) and time.monotonic() < until:
+            await asyncio.sleep(_PROBE_S)
+        return not alive({pid})
 
     async def _answers(self, body: dict[str, Any]) -> bool:
         try:
@@ -133,16 +154,15 @@ class Faults:
             return False
         return answer.status_code == 200 and '"finish_reason":"fail"' not in answer.text and "[DONE]" in answer.text
 
-    def _choose(self, weights: dict[str, int]) -> tuple[str, int] | None:
-        [name] = self.rng.choices(list(weights), list(weights.values()))
-        pids = self.served.find(name)
-        return (name, self.rng.choice(pids)) if pids else None
+
+def _signal(pid: int, number: signal.Signals) -> float:
+    os.kill(pid, number)
+    return time.monotonic()
 
 
 @contextlib.asynccontextmanager
 async def _stopped(pid: int) -> AsyncIterator[None]:
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGSTOP)
+    os.kill(pid, signal.SIGSTOP)
     try:
         yield
     finally:

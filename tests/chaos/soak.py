@@ -1,7 +1,8 @@
 """Hours of ordinary requests, and the memory of every process: `python -m tests.chaos.soak --minutes 60`.
 
-The slope of each kind of process is a least-squares line over its samples, with its standard error. The samples of one
-process are not independent: the error is computed from the means of blocks.
+Each sample is a line of JSON in `--samples`, written when it is taken: `--report FILE` prints the table of a run that
+did not end. The slope of each kind of process is a least-squares line over its samples, with its standard error. The
+samples of one process are not independent: the error is computed from the means of blocks.
 """
 
 import argparse
@@ -11,11 +12,13 @@ import random
 import sys
 import tempfile
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, Final
 
 import httpx2 as httpx
+import msgspec
 import numpy as np
 
 from aici_controllers.catalog import guest_path
@@ -23,51 +26,47 @@ from tests.chaos.clients import Ends, Target, client
 from tests.chaos.served import Served, write_chat_model
 from tests.support.processes import command, descendants
 
-_NUM_BLOCKS = 20
-_WARM_UP = 0.15
+_NUM_BLOCKS: Final = 20
+_WARM_UP: Final = 0.15
 """The share of the samples that do not count: caches and templates fill up."""
+_MANY_ERRORS: Final = 3.0
+"""A slope of so many standard errors is said to be one."""
 
 
-class Sample(NamedTuple):
-    """`private_mib`: the memory of the process that it shares with no other. `number`: of its processes."""
+class Sample(msgspec.Struct, frozen=True):
+    """`process`: the short name; `aici` is the API process. `private_mib`: the memory of all processes of the name that
+    they share with no other. `number`: of these processes. `num_requests`: those that have ended."""
 
     at_s: float
+    process: str
     private_mib: float
     number: int
+    num_requests: int
 
 
-async def _soak(served: Served, *, minutes: float, num_clients: int, every_s: float) -> dict[str, list[Sample]]:
+async def soak(served: Served, *, minutes: float, num_clients: int, every_s: float, samples: IO[bytes]) -> Ends:
+    """Send requests, and write a sample of each kind of process every `every_s` seconds."""
     ends, rng = Ends(), random.Random(1)
-    samples: dict[str, list[Sample]] = defaultdict(list)
-    until = time.monotonic() + 60 * minutes
+    began = time.monotonic()
+    until = began + 60 * minutes
     async with httpx.AsyncClient(base_url=served.url, timeout=300) as http:
         target = Target(http, served.url, guest_path("regex").read_bytes(), ends)
         asking = [
             asyncio.create_task(client(target, random.Random(rng.random()), lambda: time.monotonic() < until))
             for _ in range(num_clients)
         ]
-        began = time.monotonic()
         for turn in itertools.count(1):
-            await asyncio.wait(asking, timeout=max(0, began + turn * every_s - time.monotonic()))
+            await asyncio.wait(asking, timeout=max(0.0, began + turn * every_s - time.monotonic()))
             if time.monotonic() >= until:
                 break
+            at_s = time.monotonic() - began
             for name, sizes in _memory(served).items():
-                samples[name].append(Sample(time.monotonic() - began, sum(sizes), len(sizes)))
+                samples.write(msgspec.json.encode(Sample(at_s, name, sum(sizes), len(sizes), ends.total)) + b"\n")
+            samples.flush()
             if turn % 30 == 0:
-                print(f"{time.monotonic() - began:6.0f} s  {ends.total} requests, {len(ends.bad)} bad", flush=True)
+                print(f"{at_s:6.0f} s  {ends.total} requests, {len(ends.bad)} bad", flush=True)
         await asyncio.gather(*asking)
-    print(f"{ends.total} requests: {dict(sum_by_end(ends))}")
-    for line in ends.bad:
-        print(f"BAD: {line}")
-    return samples
-
-
-def sum_by_end(ends: Ends) -> dict[str, int]:
-    """Return how many requests had each end."""
-    sums: dict[str, int] = defaultdict(int)
-    for (_, end), number in ends.counts.items():
-        sums[end] += number
-    return sums
+    return ends
 
 
 def _memory(served: Served) -> dict[str, list[float]]:
@@ -82,6 +81,16 @@ def _memory(served: Served) -> dict[str, list[float]]:
     return found
 
 
+def read(lines: Iterable[bytes]) -> dict[str, list[Sample]]:
+    """Return the samples of a file by process. The last line may be cut off."""
+    samples: dict[str, list[Sample]] = defaultdict(list)
+    for line in lines:
+        if line.endswith(b"\n"):
+            sample = msgspec.json.decode(line, type=Sample)
+            samples[sample.process].append(sample)
+    return samples
+
+
 def slope(
     at_s: "np.ndarray[tuple[int], np.dtype[np.float64]]", values: "np.ndarray[tuple[int], np.dtype[np.float64]]"
 ) -> tuple[float, float]:
@@ -94,27 +103,52 @@ def slope(
     return rate, float(np.sqrt(rest @ rest / (len(means) - 2) / (centred @ centred)))
 
 
+def table(samples: dict[str, list[Sample]]) -> str:
+    """Return the slope of each kind of process with enough samples."""
+    lines = [f"{'process':18}{'number':>8}{'first MiB':>11}{'last MiB':>10}{'MiB/hour':>10}{'error':>8}  slope"]
+    for process, found in sorted(samples.items()):
+        kept = found[int(_WARM_UP * len(found)) :]
+        if len(kept) < 2 * _NUM_BLOCKS:
+            lines.append(f"{process:18}{len(found)} samples are too few")
+            continue
+        at_s, mib = np.array([each.at_s for each in kept]), np.array([each.private_mib for each in kept])
+        rate, error = slope(at_s, mib)
+        number = float(np.mean([each.number for each in kept]))
+        says = "flat" if abs(rate) <= _MANY_ERRORS * error else "grows" if rate > 0 else "shrinks"
+        lines.append(f"{process:18}{number:>8.1f}{mib[0]:>11.1f}{mib[-1]:>10.1f}{rate:>10.2f}{error:>8.2f}  {says}")
+    return "\n".join(lines)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=60)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--every", type=float, default=5, help="seconds between two samples")
+    parser.add_argument("--samples", type=Path, default=Path(tempfile.gettempdir()) / "soak.jsonl")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="print the table of these samples, run nothing")
     args = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="aici-soak-") as name:
+    if args.report is not None:
+        with args.report.open("rb") as lines:
+            print(table(read(lines)))
+        return
+    with tempfile.TemporaryDirectory(prefix="aici-soak-") as name, args.samples.open("wb+") as samples:
         folder = Path(name)
         model = write_chat_model(folder / "model")
         with Served(model, folder, "--max-num-seqs", "8", "--threads", "1") as served:
-            samples = asyncio.run(_soak(served, minutes=args.minutes, num_clients=args.clients, every_s=args.every))
-    print(f"{'process':18}{'number':>8}{'first MiB':>11}{'last MiB':>10}{'MiB/hour':>10}{'error':>8}")
-    for process, found in sorted(samples.items()):
-        kept = found[int(_WARM_UP * len(found)) :]
-        if len(kept) < 2 * _NUM_BLOCKS:
-            continue
-        at_s, mib = np.array([each.at_s for each in kept]), np.array([each.private_mib for each in kept])
-        rate, error = slope(at_s, mib)
-        number = float(np.mean([each.number for each in kept]))
-        print(f"{process:18}{number:>8.1f}{mib[0]:>11.1f}{mib[-1]:>10.1f}{rate:>10.2f}{error:>8.2f}")
-    sys.exit(0)
+            ends = asyncio.run(
+                soak(served, minutes=args.minutes, num_clients=args.clients, every_s=args.every, samples=samples)
+            )
+        samples.seek(0)
+        print(table(read(samples)))
+    print(f"{ends.total} requests: {dict(Counter({end: sum_of(ends, end) for end in {e for _, e in ends.counts}}))}")
+    print("\n".join(f"BAD: {line}" for line in ends.bad) or "none hung, each with exactly one end")
+    print(f"the samples: {args.samples}")
+    sys.exit(1 if ends.bad else 0)
+
+
+def sum_of(ends: Ends, end: str) -> int:
+    """Return how many requests of all protocols had an end."""
+    return sum(number for (_, each), number in ends.counts.items() if each == end)
 
 
 if __name__ == "__main__":
