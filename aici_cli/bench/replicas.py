@@ -8,8 +8,8 @@ from typing import Annotated, Any, Final
 import typer
 
 from aici_base.errors import UsageError
-from aici_cli.bench.replica_client import ReplicaAdmin, SteadyLoad, chat_cached_tokens
-from aici_cli.bench.serve import started_server, tokens_per_s
+from aici_cli.bench.replica_client import ReplicaAdmin, SteadyLoad, chat_cached_tokens, tokens_per_s
+from aici_cli.bench.serve import started_server
 from aici_cli.output import print_json, say
 from aici_cli.tables import print_table
 
@@ -22,7 +22,7 @@ def replicas(
     num: Annotated[int, typer.Option("--replicas", min=2, help="Replicas of the started server.")] = 2,
     model: Annotated[str | None, typer.Option(help="The model of the started server.")] = None,
     clients: Annotated[int, typer.Option(min=1, help="Concurrent clients of each replica.")] = 8,
-    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 64,
+    num_tokens: Annotated[int, typer.Option(min=2, help="Tokens per answer.")] = 192,
     rounds: Annotated[int, typer.Option(min=1, help="Measurements of the speed.")] = 3,
     faults: Annotated[bool, typer.Option(help="Drain and kill replicas under load, and follow a load.")] = True,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -31,6 +31,7 @@ def replicas(
     tokens of chats. Then drain and kill replicas under load, and let a load start a replica.
 
     A single replica is measured with its clients alone, and with the clients of all replicas; the better speed counts.
+    Answers are not streamed: on few cores, the clients of streams would take a good part of the machine.
     """
     if num > len(os.sched_getaffinity(0)):
         raise UsageError(f"there are fewer cores than {num}", hint="give each replica a core: lower --replicas")
@@ -38,7 +39,7 @@ def replicas(
     flags = ["--replicas", str(num), "--max-num-seqs", str(every)]
     with started_server(model, *flags) as url:
         admin = ReplicaAdmin(url)
-        rows = _speed(admin, url, num, clients, num_tokens, rounds)
+        rows = _speed(admin, num, clients, num_tokens, rounds)
         if faults:
             rows += [*_drained(admin, num, every), *_killed(admin, every)]
     if faults:
@@ -50,18 +51,18 @@ def replicas(
         print_table(("what", "value", "unit"), [[row["what"], _shown(row["value"]), row["unit"]] for row in rows])
 
 
-def _speed(admin: ReplicaAdmin, url: str, num: int, clients: int, num_tokens: int, rounds: int) -> list[dict[str, Any]]:
+def _speed(admin: ReplicaAdmin, num: int, clients: int, num_tokens: int, rounds: int) -> list[dict[str, Any]]:
     """Measure all replicas and one in turn, A B A B."""
     speeds: dict[str, list[float]] = {"all": [], "own": [], "every": []}
     cached: dict[str, list[float]] = {"all": [], "one": []}
     for number in range(rounds):
         say(f"round {number + 1} of {rounds}: {num} replicas, then one")
-        speeds["all"].append(tokens_per_s(url, num * clients, num_tokens))
+        speeds["all"].append(tokens_per_s(admin.place, num * clients, num_tokens))
         cached["all"].append(_share(admin, f"common {number}"))
         for other in range(2, num + 1):
             admin.drain(other)
-        speeds["own"].append(tokens_per_s(url, clients, num_tokens))
-        speeds["every"].append(tokens_per_s(url, num * clients, num_tokens))
+        speeds["own"].append(tokens_per_s(admin.place, clients, num_tokens))
+        speeds["every"].append(tokens_per_s(admin.place, num * clients, num_tokens))
         cached["one"].append(_share(admin, f"single {number}"))
         for other in range(2, num + 1):
             admin.rejoin(other)

@@ -88,11 +88,10 @@ class _Bench:
         runs: dict[str, list[list[dict[str, Any]]]] = {kind: [] for kind in _KINDS}
         for _ in range(rounds):
             for kind in _KINDS:
-                runs[kind].append(self.load(kind, how))
+                runs[kind].append(self._load(kind, how))
         return [_row(name, kind, how, runs[kind]) for kind in _KINDS]
 
-    def load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
-        """Return the requests of a load."""
+    def _load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
         import json
         import subprocess
         import sys
@@ -102,16 +101,6 @@ class _Bench:
         done = subprocess.run(command, input=plan, stdout=subprocess.PIPE, text=True, check=True)
         seen: list[dict[str, Any]] = json.loads(done.stdout)
         return seen
-
-
-def tokens_per_s(url: str, clients: int, num_tokens: int) -> float:
-    """Return the speed of a server for clients that send one request after the other, without a constraint."""
-    from aici.remote.address import split_url
-
-    bench = _Bench(*split_url(url), num_tokens)
-    runs = [bench.load("plain", {"concurrency": clients, "num_requests": 2 * clients})]
-    speed: float = _row("", "plain", {}, runs)["tokens_per_s"]
-    return speed
 
 
 def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence[Mapping[str, Any]]]) -> dict[str, Any]:

@@ -242,6 +242,12 @@ class ServerConfig:
                 hint="leave the spare engine out",
                 cli_hint="leave --spare-engine out",
             )
+        if self.replicas.least < self.replicas.most and self.loading.memory_bytes is not None:
+            raise UsageError(
+                "a model whose replicas follow the load takes no fixed part of the memory for models",
+                hint="give a fixed number of replicas, or no limit of the memory",
+                cli_hint="leave --models-memory out, or give --replicas without a colon",
+            )
         if gpu := next((each for each in self.models if each.engine.device == "cuda"), None):
             raise UsageError(
                 f"the model {gpu.name} has no replicas on a GPU: all of them would use the same GPU",

@@ -115,10 +115,12 @@ def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Engines
 
 
 def _of_replica(config: ServerConfig, engine: EngineConfig) -> EngineConfig:
-    """Return the configuration of one replica: the memory for caches is divided among the replicas."""
+    """Return the configuration of a replica: the memory for caches is divided among the replicas, and replicas do not
+    share a GPU."""
     most = config.replicas.most
     return replace(
         engine,
+        device="cpu" if most > 1 else engine.device,
         memory_fraction=engine.memory_fraction / most,
         cache_bytes=None if engine.cache_bytes is None else max(1, engine.cache_bytes // most),
     )
