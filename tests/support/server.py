@@ -2,11 +2,12 @@
 
 import contextlib
 import json
+import os
 import re
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.request import urlopen
@@ -31,11 +32,13 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(*args: str) -> Iterator[Server]:
+def serving(*args: str, within: Sequence[str] = (), env: Mapping[str, str] | None = None) -> Iterator[Server]:
     """Run `aici serve --port 0 ARGS` and yield when the server is ready. The process has ended when the context
-    ends."""
-    command = [*AICI, "serve", "--port", "0", *args]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    ends.
+
+    `within`: a command that executes the command behind it. `env`: more environment variables."""
+    command = [*within, *AICI, "serve", "--port", "0", *args]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env={**os.environ, **(env or {})}) as process:
         assert process.stderr is not None
         said: list[str] = []
         # A pipe without a reader fills up, and the server would block.

@@ -76,11 +76,11 @@ def create_app(
     app.add_middleware(WebPagesMiddleware, policies=policies, origins=cors_origins, hosts=hosts)
     app.add_middleware(AccessLogMiddleware, policies=policies, observers=[AccessLog(), models.metrics, *observers])
     error_responses.install(app, policies.errors_of)
-    batches = batches or BatchStore()
+    kept_responses, batches = kept_responses or ResponseStore(), batches or BatchStore()
     for router in (
         openapi.router(app, policies),
         root.router(models, has_console=has_console),
-        health.router(models),
+        health.router(models, problems=(kept_responses.problem, batches.problem)),
         stats_events.router(models),
         cluster.router(models),
         replicas.router(models),
@@ -93,7 +93,7 @@ def create_app(
         model_list.router(models),
         tokenizer_routes.router(),
         embedding_routes.router(),
-        responses.router(kept_responses or ResponseStore()),
+        responses.router(kept_responses),
         file_routes.router(batches),
         batch_routes.router(batches),
         lmtp.router(models),

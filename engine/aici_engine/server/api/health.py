@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -28,7 +29,8 @@ _STATISTICS = RoutePolicy(is_counted=False)
 """Not counted as requests: the load of a server must not lock out those who watch the server."""
 
 
-def router(models: Models) -> APIRouter:
+def router(models: Models, *, problems: Sequence[str] = ()) -> APIRouter:
+    """`problems`: those of the start; empty texts are none."""
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health")
@@ -39,7 +41,8 @@ def router(models: Models) -> APIRouter:
 
         The status is "interrupted" while a stage of the pipeline is missing, and "degraded" while some models or
         replicas cannot answer: the server recovers by itself. A model that is loaded on demand can answer. `replicas`:
-        the state of every replica, if models have several.
+        the state of every replica, if models have several. `problems`: what the server does without until its next
+        start, such as files on a full disk; left out without problems.
         """
         await _ping(models)
         able = [model for model in models.all if model.can_answer]
@@ -54,6 +57,8 @@ def router(models: Models) -> APIRouter:
             body["replicas"] = {
                 name: {str(each.number): each.state for each in fleet.replicas} for name, fleet in fleets.items()
             }
+        if found := [*filter(None, problems), *_lacking(models)]:
+            body["problems"] = found
         return _probed(body, is_well=bool(able))
 
     @routes.get("/ready")
@@ -107,6 +112,12 @@ def router(models: Models) -> APIRouter:
         return Response(page, media_type=CONTENT_TYPE_LATEST)
 
     return routes
+
+
+def _lacking(models: Models) -> Iterator[str]:
+    for model in models.all:
+        if model.service is not None and (names := model.service.info.lacking.values()):
+            yield f"{model.name}: controllers that could not be compiled: {', '.join(names)}"
 
 
 def _probed(body: dict[str, Any], *, is_well: bool) -> JSONResponse:

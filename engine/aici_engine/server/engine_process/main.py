@@ -98,6 +98,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
             tuple(sorted(engine.eos_tokens)),
             engine.states_size,
             engine.memory_bytes,
+            keeper.lacking,
         )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sender.send(wire.Ready(info))

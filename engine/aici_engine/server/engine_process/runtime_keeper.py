@@ -1,11 +1,13 @@
 """Keeps a controller runtime running beside the engine."""
 
+import hashlib
 import logging
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Protocol
 
-from aici_base.errors import AiciError
+from aici_base.errors import AiciError, UnavailableError
 from aici_runtime.client import Runtime, RuntimeConfig
 
 _MAX_QUICK_DEATHS = 3
@@ -36,6 +38,8 @@ class RuntimeKeeper:
         self._modules = modules
         self._runtime = Runtime(config)
         self._closing = threading.Event()
+        self.lacking: dict[str, str] = {}
+        """Module id → name of the modules that could not be compiled, such as on a full disk."""
 
     def wait_ready(self) -> Runtime:
         self._make_ready(self._runtime)
@@ -88,6 +92,15 @@ class RuntimeKeeper:
 
     def _make_ready(self, runtime: Runtime) -> None:
         runtime.wait_ready()
-        for path in self._modules:
-            with open(path, "rb") as file:
-                runtime.mk_module(file.read())
+        self.lacking.clear()
+        why = ""
+        for path in map(Path, self._modules):
+            binary = path.read_bytes()
+            try:
+                runtime.mk_module(binary)
+            except UnavailableError as error:
+                self.lacking[hashlib.sha256(binary).hexdigest()] = path.stem
+                why = why or error.message
+        if self.lacking:
+            runtime.ping()  # raises if the runtime has died: then the modules are not at fault
+            _log.warning("requests with these controllers fail: %s. %s", ", ".join(self.lacking.values()), why)

@@ -65,6 +65,7 @@ class FleetClient:
             first.eos_tokens,
             first.states_size,
             sum(info.memory_bytes for info in infos),
+            {key: name for info in infos for key, name in info.lacking.items()},
         )
 
     @property

@@ -57,7 +57,8 @@ class EngineInfo(Struct, frozen=True, array_like=True):
     `max_len`: the most tokens of a sequence, prompt and output together. `max_num_seqs`: the most sequences that run at
     a time. `eos_tokens`: the tokens that end plain generation. `states_size`: the numbers of an embedding; 0 if the
     engine computes none.
-    `memory_bytes`: of the weights and a full cache.
+    `memory_bytes`: of the weights and a full cache. `lacking`: module id → name of the controllers that could not be
+    compiled, such as on a full disk.
     """
 
     vocab_size: int
@@ -66,6 +67,7 @@ class EngineInfo(Struct, frozen=True, array_like=True):
     eos_tokens: tuple[int, ...] = ()
     states_size: int = 0
     memory_bytes: int = 0
+    lacking: dict[str, str] = {}
 
 
 class Ready(Struct, frozen=True, array_like=True, tag="ready"):

@@ -103,10 +103,11 @@ class BatchStore:
     ) -> None:
         self._chunk_bytes = chunk_bytes
         self.limits = limits or KeptFilesLimits()
-        self.path = path
         self.clock = clock
         self.watch: Callable[[], None] = lambda: None
         self._database = Database(path, schema=_SCHEMA, version=_VERSION, what="files and batches")
+        self.path = self._database.path
+        self.problem = self._database.problem
 
     def add_file(
         self, owner: str, *, filename: str, purpose: str, content: bytes, ttl_s: float | None = None

@@ -1,16 +1,22 @@
 """An SQLite file that several API processes may share."""
 
 import contextlib
+import errno
+import logging
 import os
 import sqlite3
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Self
+from typing import Final, Self
 
 from aici_base.errors import UnavailableError
 
 _BUSY_S = 10.0
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+_SQLITE_NO_ROOM: Final = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN)
+
+_log = logging.getLogger(__name__)
 
 
 class Database:
@@ -18,15 +24,25 @@ class Database:
 
     `version`: a file of another version is refused. `what` names the content in errors. Methods are called from any
     thread, but not from the event loop: a disk or another process may delay them. Raises UnavailableError if the file
-    cannot be used.
+    cannot be used. Exception: if the disk is full or cannot be written, the database is in memory, `path` is None, and
+    `problem` says so for clients.
     """
 
     def __init__(self, path: Path | None, *, schema: str, version: int, what: str) -> None:
         self._lock = threading.Lock()
         self._what = what
+        self.path = path
+        self.problem = ""
         try:
             self._db = _opened(path, schema, version)
         except (OSError, sqlite3.Error) as error:
+            if _is_lack_of_room(error):
+                why = error.strerror if isinstance(error, OSError) else str(error)
+                self.problem = f"{what} are kept in memory: {why}"
+                _log.warning("%s cannot be written: %s", path, self.problem)
+                self.path = None
+                self._db = _opened(None, schema, version)
+                return
             raise UnavailableError(f"cannot keep {what} in {path}: {error}", hint="name another file") from error
 
     @contextlib.contextmanager
@@ -53,6 +69,12 @@ class Database:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _is_lack_of_room(error: OSError | sqlite3.Error) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _NO_ROOM
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _SQLITE_NO_ROOM
 
 
 def _opened(path: Path | None, schema: str, version: int) -> sqlite3.Connection:

@@ -70,6 +70,7 @@ class ResponseStore:
         self._limits = limits or KeptResponsesLimits()
         self._clock = clock
         self._database = Database(path, schema=_SCHEMA, version=_VERSION, what="responses")
+        self.problem = self._database.problem
 
     async def keep(self, owner: str, response: KeptResponse) -> None:
         """Keep a response. Forgets other responses if need be; a response larger than a bound is not kept."""

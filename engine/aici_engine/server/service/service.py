@@ -126,10 +126,16 @@ class Service:
     def start(self, principal: Principal, generation: Generation) -> EngineStream:
         """Start a sequence for a caller that was admitted. Leaving the returned stream's context ends the sequence.
 
-        Raises ForbiddenError if the key may not ask for the priority.
+        Raises ForbiddenError if the key may not ask for the priority, UnavailableError for a controller that could not
+        be compiled when the server started.
         """
         principal.check_priority(generation.priority)
         call = generation.controller
+        if call is not None and (lacking := self.info.lacking.get(call.module_id)) is not None:
+            raise UnavailableError(
+                f"the controller {lacking} could not be compiled when the engine started",
+                hint="the server's log says why, such as a full disk",
+            )
         running = self.admission.running
         request = running.begin(model=self.name, owner=principal.name, prompt_tokens=len(generation.prompt))
         stream = self.client.open(

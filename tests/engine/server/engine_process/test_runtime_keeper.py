@@ -1,5 +1,6 @@
 """RuntimeKeeper starts new controller runtimes until a runtime works."""
 
+import hashlib
 import os
 import queue
 import signal
@@ -64,3 +65,18 @@ def test_a_runtime_that_does_not_start_is_tried_again(
     finally:
         keeper.close()
         thread.join()
+
+
+def test_a_module_that_cannot_be_stored_is_lacking_and_the_runtime_runs(
+    tiny_model: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    module, no_folder = tmp_path / "guest.wasm", tmp_path / "file"
+    module.write_bytes(wat.plain())
+    no_folder.touch()
+    keeper = RuntimeKeeper(RuntimeConfig(tokenizer=tiny_model, cache_dir=no_folder), [str(module)])
+    try:
+        keeper.wait_ready().ping()
+        assert keeper.lacking == {hashlib.sha256(wat.plain()).hexdigest(): "guest"}
+        assert "requests with these controllers fail: guest. cannot" in caplog.text
+    finally:
+        keeper.close()
