@@ -16,6 +16,12 @@ from typing import Final
 
 PAGE: Final = Path(__file__).with_name("page")
 _SOURCES: Final = Path(__file__).parents[4] / "console"
+_SHOWN: Final = (
+    "examples",
+    "controllers/aici_controllers/script_starters",
+    "controllers/aici_controllers/declctrl.schema.json",
+)
+"""What the playground shows of the rest of the repository."""
 _LAST_LINES: Final = 30
 
 
@@ -98,9 +104,11 @@ def _digest(sources: Path) -> str:
     """Return the hash of all that decides the bundle."""
     digest = hashlib.sha256()
     outside = ("node_modules", ".svelte-kit")
-    for path in sorted(sources.rglob("*")):
-        if path.is_file() and not any(part in outside for part in path.relative_to(sources).parts):
-            digest.update(f"{path.relative_to(sources)}\0{path.stat().st_size}\0".encode())
+    root = sources.parent
+    shown = [path for name in _SHOWN for path in (root / name, *(root / name).rglob("*"))]
+    for path in sorted([*sources.rglob("*"), *shown]):
+        if path.is_file() and not any(part in outside for part in path.relative_to(root).parts):
+            digest.update(f"{path.relative_to(root)}\0{path.stat().st_size}\0".encode())
             digest.update(path.read_bytes())
     return digest.hexdigest()
 

@@ -107,6 +107,7 @@ class ForkView:
     parent: int | None = None
     num_sampled: int = 0
     num_forced: int = 0
+    _num_inherited: int | None = None
     _last_is_sample: bool = False
     _text: str = ""
     _logs: str = ""
@@ -121,6 +122,7 @@ class ForkView:
         match event:
             case wire.ForkedOut():
                 self._text += event.text
+                self._num_inherited = len(event.tokens)
                 self._tokens += map(_token, event.tokens)
             case wire.TokenOut():
                 self._text += event.text
@@ -152,8 +154,11 @@ class ForkView:
             given["parent"] = self.parent
         given |= {"text": self._text, "error": self._error, "logs": self._logs, "storage": self._storage}
         if self.with_tokens:
+            if self._num_inherited is not None:
+                given["inherited_tokens"] = self._num_inherited
             given["tokens"] = self._tokens
         self._text, self._logs, self._error, self._storage, self._tokens = "", "", "", [], []
+        self._num_inherited = None
         return given
 
     @property

@@ -139,6 +139,8 @@ def test_each_object_lists_every_fork() -> None:
     assert [fork["error"] for fork in runs[2]["forks"]] == ["", "trap", ""]
     assert runs[1]["forks"][1]["logs"] == "log\n"
     assert [token["id"] for each in runs for token in each["forks"][1]["tokens"]] == [1, 3, 5]
+    inherited = [[fork.get("inherited_tokens") for fork in each["forks"]] for each in runs]
+    assert inherited == [[None, 1, 1], [None] * 3, [None] * 3]
     usage = runs[-1]["usage"]
     assert (usage["sampled_tokens"], usage["ff_tokens"]) == (6, usage["prompt_tokens"] + 3)
     assert "timings" in runs[-1]
