@@ -25,6 +25,7 @@ from aici_cli.stage_flags import (
     stage_addresses,
     stage_memory,
 )
+from aici_cli.vllm_flags import ARGS_HELP, ENGINE_HELP, PYTHON_HELP, EngineName, vllm_settings
 from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
 
 if TYPE_CHECKING:
@@ -140,6 +141,9 @@ def serve(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of a model, divided among its replicas (default: one a core).")
     ] = None,
+    engine: Annotated[EngineName, typer.Option(help=ENGINE_HELP)] = "native",
+    engine_python: Annotated[Path | None, typer.Option(metavar="PATH", help=PYTHON_HELP)] = None,
+    engine_args: Annotated[str | None, typer.Option(metavar="FLAGS", help=ARGS_HELP)] = None,
     stages: Annotated[str | None, typer.Option(metavar="ADDRESS,...", help=STAGES_HELP)] = None,
     cuts: Annotated[str | None, typer.Option(metavar="LAYER,...", help=CUTS_HELP)] = None,
     depth: Annotated[int | None, typer.Option(min=1, help=DEPTH_HELP)] = None,
@@ -242,8 +246,11 @@ def serve(
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
 
-    def engine(model_dir: Path, lora: Path | None = None) -> EngineConfig:
+    vllm = vllm_settings(engine, engine_python, engine_args)
+
+    def engine_of(model_dir: Path, lora: Path | None = None) -> EngineConfig:
         return EngineConfig(
+            vllm=vllm,
             model_dir=model_dir,
             lora=lora,
             dtype=dtype,
@@ -269,11 +276,11 @@ def serve(
 
     config = ServerConfig(
         models=tuple(
-            ModelConfig(engine=engine(folder), name=each.name or folder.name, aliases=each.aliases)
+            ModelConfig(engine=engine_of(folder), name=each.name or folder.name, aliases=each.aliases)
             for each, folder in zip(named, folders, strict=True)
         )
         + tuple(
-            ModelConfig(engine=engine(folders[0], adapter), name=name_of)
+            ModelConfig(engine=engine_of(folders[0], adapter), name=name_of)
             for name_of, adapter in adapters(lora or ()).items()
         ),
         loading=ModelLoading(

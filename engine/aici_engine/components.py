@@ -2,10 +2,10 @@
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tokenizers import Tokenizer
 
@@ -34,31 +34,58 @@ from aici_engine.scheduler import Scheduler
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 
 if TYPE_CHECKING:
+    from aici_engine.engine_loop import EngineLoop
     from aici_engine.model.interface import Model
+    from aici_engine.request import Request
 
 
-_GUESTS_AHEAD = 16
+GUESTS_AHEAD = 16
 """Guests that may start, or wait ready, while `max_num_seqs` sequences run."""
-_MORE_GUESTS = 16
+MORE_GUESTS = 16
 """Places for the first guests of users who have none."""
-_MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
+MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 """Half of the runtime's worker slots are for requests. The slot of an ended guest stays taken for a moment, hence
 3/4."""
 
 
+class ModelPlace(Protocol):
+    """The place where the model runs. `states_size`, `memory_bytes`, `status`: see `Executor`."""
+
+    @property
+    def states_size(self) -> int: ...
+
+    @property
+    def memory_bytes(self) -> int: ...
+
+    def status(self) -> Mapping[str, Any] | None: ...
+
+
+class CacheUsage(Protocol):
+    """The part of a cache in use, 0 to 1."""
+
+    @property
+    def usage(self) -> float: ...
+
+
+def any_request(request: "Request") -> None:
+    """The null check: the engine serves every request."""
+
+
 @dataclass(frozen=True, slots=True)
 class EngineComponents:
-    """The parts of an engine that `Engine` uses. `max_len`: the most tokens of a sequence."""
+    """The parts of an engine that `Engine` uses. `max_len`: the most tokens of a sequence. `check`: raises UsageError
+    for a request that these components cannot serve."""
 
-    loop: Loop
-    executor: Executor
-    cache: KVCache
+    loop: "EngineLoop"
+    executor: ModelPlace
+    cache: CacheUsage
     tokenizer: Tokenizer
     new_id: Callable[[], SeqId]
     vocab_size: int
     max_len: int
     eos_tokens: frozenset[TokenId]
     start_token: TokenId
+    check: "Callable[[Request], None]" = any_request
 
 
 def build_components(
@@ -124,8 +151,8 @@ def _connect(
             runtime,
             output,
             num_logits=executor.vocab_size,
-            max_guests=min(config.max_num_seqs + _GUESTS_AHEAD, _MOST_GUESTS - _MORE_GUESTS),
-            more_guests=_MORE_GUESTS,
+            max_guests=min(config.max_num_seqs + GUESTS_AHEAD, MOST_GUESTS - MORE_GUESTS),
+            more_guests=MORE_GUESTS,
             eos_tokens=eos_tokens,
             new_id=new_id,
             calm_rounds=config.calm_rounds,
@@ -135,12 +162,12 @@ def _connect(
         output=output,
         eos_tokens=eos_tokens,
         eos_for_guests=runtime.eos_token,
-        kept_eos=_space(vocabulary.token_bytes),
+        kept_eos=space_token(vocabulary.token_bytes),
         replay_timeout_s=config.replay_timeout_s,
         heartbeat=heartbeat,
     )
     max_len = min(_context(config, executor.context), num_pages * page_size)
-    start_token = _start_token(config.model_dir, tokenizer, vocabulary.eos_token)
+    start_token = start_token_of(config.model_dir, tokenizer, vocabulary.eos_token)
     return EngineComponents(
         loop, executor, cache, tokenizer, new_id, executor.vocab_size, max_len, eos_tokens, start_token
     )
@@ -207,7 +234,7 @@ def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model") -> 
     return max(1, min(affordable, useful))
 
 
-def _start_token(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
+def start_token_of(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
     """Return the model's start token; without a start token EOS, which precedes a text in training."""
     name = read_settings(model_dir / "tokenizer_config.json").get("bos_token")
     text = name.get("content") if isinstance(name, dict) else name
@@ -215,5 +242,6 @@ def _start_token(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> T
     return eos_token if token is None else TokenId(token)
 
 
-def _space(token_bytes: list[bytes]) -> TokenId | None:
+def space_token(token_bytes: list[bytes]) -> TokenId | None:
+    """Return the token of a single space, which takes the place of an EOS that a controller goes on after."""
     return TokenId(token_bytes.index(b" ")) if b" " in token_bytes else None

@@ -30,6 +30,31 @@ _OF_NODES: Final = {"min_nodes": 1, "replan_after_s": 60.0}
 """Settings of a model divided over nodes, with their defaults."""
 
 
+_NOT_OF_VLLM: Final = {
+    "lora": None,
+    "device": "auto",
+    "page_size": None,
+    "num_pages": None,
+    "memory_fraction": 0.4,
+    "cache_bytes": None,
+    "max_batch_tokens": 512,
+    "prefill_slowdown": 4.0,
+    "stages": (),
+    "nodes": (),
+    "ray_address": None,
+}
+"""Settings that have no effect with vLLM, with their defaults."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VllmSettings:
+    """vLLM computes. `args`: flags of `vllm serve`. `python`: the interpreter of an environment with vLLM and aici;
+    None: this one."""
+
+    args: tuple[str, ...] = ()
+    python: Path | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineConfig:
     """The configuration of an engine. `model_dir`: a local folder in Hugging Face layout.
@@ -67,6 +92,8 @@ class EngineConfig:
     for so many nodes before it divides the model. `replan_after_s`: a node that is away for so many seconds loses its
     layers to others. `driver_bytes`: this machine's memory for layers and cache, if less than it has.
 
+    `vllm`: vLLM schedules and computes, in the place of aici's own scheduler, cache and model.
+
     Raises UsageError for a value out of range, or values that exclude each other.
     """
 
@@ -95,6 +122,7 @@ class EngineConfig:
     min_nodes: int = 1
     replan_after_s: float = 60.0
     driver_bytes: int | None = None
+    vllm: VllmSettings | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
@@ -140,6 +168,25 @@ class EngineConfig:
                 hint="raise max_batch_tokens: prompts need room beside the decoding sequences",
             )
         self._check_pipeline()
+        if self.vllm is not None:
+            self._check_vllm()
+
+    def _check_vllm(self) -> None:
+        if self.dtype in ("int8", "int4"):
+            raise UsageError(
+                f"{self.dtype} weights are of aici's own kernels, not of vLLM",
+                hint="use dtype auto, and vLLM's --quantization",
+                cli_hint="leave out --dtype, and give --engine-args '--quantization ...'",
+                param="dtype",
+            )
+        for name, default in _NOT_OF_VLLM.items():
+            if getattr(self, name) != default:
+                raise UsageError(
+                    f"{name} has no effect with vLLM",
+                    hint="leave it out, or give a setting of vLLM in VllmSettings",
+                    cli_hint="leave it out, or give a flag of vLLM in --engine-args",
+                    param=name,
+                )
 
     def _check_pipeline(self) -> None:
         if self.cuts and len(self.cuts) != len(self.stages):

@@ -32,7 +32,10 @@ from aici_engine.store.paths import in_use
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
+    from aici_engine.components import EngineComponents
     from aici_engine.control.guest_time import GuestTimes
+
+    Build = Callable[..., EngineComponents]
 
 _log = logging.getLogger(__name__)
 
@@ -74,6 +77,8 @@ class Engine:
 
     Raises UsageError for a folder or a runtime that does not fit `config`, UnavailableError on a system without
     support.
+
+    `build` makes the components; by default those that `config` names.
     """
 
     def __init__(
@@ -84,14 +89,20 @@ class Engine:
         on_step: Callable[[], None] | None = None,
         heartbeat: Heartbeat | None = None,
         on_guest_time: "Callable[[GuestTimes], None] | None" = None,
+        build: "Build | None" = None,
     ) -> None:
         _prepare_process()
         # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
-        from aici_engine.components import build_components
+        if build is not None:
+            pass
+        elif config.vllm is None:
+            from aici_engine.components import build_components as build
+        else:
+            from aici_engine.vllm.components import build_vllm as build
 
         runtime = runtime or NoRuntime()
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
-        self._components = build_components(config, runtime, on_step, heartbeat, on_guest_time)
+        self._components = build(config, runtime, on_step, heartbeat, on_guest_time)
         self._use = contextlib.ExitStack()
         self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
@@ -372,6 +383,7 @@ class Engine:
                 f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}",
                 param="priority",
             )
+        self._components.check(request)
         if request.pooling is not None:
             self._check_pooling(request)
         given = {name: getattr(request.sampling, name) for name in _WITHOUT_CONTROLLER}

@@ -9,8 +9,12 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
+<<<<<<< HEAD
 from aici_engine.runtime_queue import RuntimeQueue
 from aici_engine.scheduler import Scheduler
+=======
+from aici_engine.sequence_queue import SequenceQueue
+>>>>>>> 09f9f886 (aici serve --engine vllm: vLLM schedules and computes; rounds, guests, forks and events are those of aici's own engine. The loop's commands move to a base class that both loops share)
 from aici_engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
@@ -29,8 +33,8 @@ class LiveSequences:
     `runtime_queue`: sequences that outlive the runtime.
     """
 
-    def __init__(self, scheduler: Scheduler, session: GuestSession, output: EventOutput) -> None:
-        self._scheduler = scheduler
+    def __init__(self, queue: SequenceQueue, session: GuestSession, output: EventOutput) -> None:
+        self._queue = queue
         self._session = session
         self._output = output
         self._sequences: dict[SeqId, Sequence] = {}
@@ -65,7 +69,7 @@ class LiveSequences:
                 continue
             assert seq.ending is not None
             del self._sequences[seq.seq_id]
-            self._scheduler.remove(seq)
+            self._queue.remove(seq)
             try:
                 self.talk(self._session.drop, seq)
             finally:

@@ -1,49 +1,32 @@
 """The engine's thread: read commands, then plan, compute and commit a step, again and again.
 
 The computing of several steps may overlap (see `flight`): the engine plans a step while earlier steps are computed.
-
-All changes of sequences happen on the engine's thread; other threads only put commands into the inbox. Any module may
-mark a sequence to end, and `LiveSequences.finish_ended` ends the marked sequences.
 """
 
-import contextlib
-import logging
-import queue
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+<<<<<<< HEAD
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId, TokenId
+=======
+from aici_base.errors import AiciError
+from aici_base.ids import TokenId
+>>>>>>> 09f9f886 (aici serve --engine vllm: vLLM schedules and computes; rounds, guests, forks and events are those of aici's own engine. The loop's commands move to a base class that both loops share)
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
+from aici_engine.engine_loop import FUEL_PER_CONTEXT, EngineLoop
 from aici_engine.event_output import EventOutput
-from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, StateLostError
 from aici_engine.flight import FlightRunner
 from aici_engine.heartbeat import Heartbeat
-from aici_engine.live_sequences import LiveSequences
-from aici_engine.profile import Profile
 from aici_engine.recovery import Recovery
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler, StepPlan
-from aici_engine.sequences.progress import Phase
-from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_committer import StepCommitter
 
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
-FUEL_PER_CONTEXT = 10
-"""The fuel of a request, in contexts of the model: a controller may not backtrack for ever."""
-
-_FIRST_WAIT_S = 0.001
-_LONGEST_WAIT_S = 0.05
-
-_log = logging.getLogger(__name__)
-
-
-class Loop:
-    """Owns the inbox and the executor. `fatal`: the error that ended the engine, or `None`.
+class Loop(EngineLoop):
+    """Owns the executor.
 
     The EOS tokens: see `StepCommitter`.
     """
@@ -63,13 +46,10 @@ class Loop:
         replay_timeout_s: float = 30.0,
         heartbeat: Heartbeat | None = None,
     ) -> None:
+        heartbeat = heartbeat or Heartbeat()
+        super().__init__(queue_=scheduler, session=session, output=output, heartbeat=heartbeat)
         self._scheduler = scheduler
-        self._session = session
-        self._output = output
-        self._live = LiveSequences(scheduler, session, output)
-        self.profile = Profile()
         self._executor = executor
-        self._heartbeat = heartbeat = heartbeat or Heartbeat()
         self._runner = FlightRunner(
             executor=executor,
             cache=cache,
@@ -82,7 +62,7 @@ class Loop:
             heartbeat=heartbeat,
         )
         self._committer = StepCommitter(
-            scheduler=scheduler,
+            queue=scheduler,
             session=session,
             sampler=sampler,
             output=output,
@@ -96,45 +76,22 @@ class Loop:
         self._recovery = Recovery(
             executor=executor, runner=self._runner, scheduler=scheduler, live=self._live, timeout_s=replay_timeout_s
         )
-        self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._stopping = False
-        self._wait_s = 0.0
-        self.fatal: AiciError | None = None
         executor.watch(lambda loss: self._inbox.put(lambda: self._lose_state(loss)))
-
-    # From any thread.
-
-    @property
-    def num_alive(self) -> int:
-        return len(self._live)
-
-    @property
-    def num_running(self) -> int:
-        return len(self._scheduler.running)
-
-    @property
-    def num_preemptions(self) -> int:
-        return self._scheduler.num_preemptions
-
-    @property
-    def num_reused(self) -> int:
-        return self._scheduler.num_reused
 
     @property
     def tokens_generated(self) -> int:
         return self._committer.tokens_generated
 
-    @property
-    def guest_cpu_s(self) -> float:
-        return self._session.guest_time.total_s
+    def _is_busy(self) -> bool:
+        return bool(len(self._runner)) or self._recovery.is_waiting
 
-    def submit(self, seq: Sequence) -> None:
-        self._inbox.put(lambda: self._begin(seq))
+    def _rest(self) -> None:
+        self._recovery.mark_progress()
 
-    def abort(self, request_id: SeqId) -> None:
-        """End the request with this id, all forks included."""
-        self._inbox.put(lambda: self._live.abort(request_id))
+    def _refusal(self) -> AiciError | None:
+        return self._recovery.error
 
+<<<<<<< HEAD
     def nudge(self, heard: "Callable[[], None]") -> None:
         """Call `heard` on the engine's thread, between two steps."""
         self._inbox.put(heard)
@@ -175,44 +132,25 @@ class Loop:
             self.fatal = AiciError(f"the engine failed: {error!r}")
             # The error may have cut off a message to the runtime: no further message can be sent.
             self._session.lost()
+=======
+    def _drop_steps(self) -> None:
+>>>>>>> 09f9f886 (aici serve --engine vllm: vLLM schedules and computes; rounds, guests, forks and events are those of aici's own engine. The loop's commands move to a base class that both loops share)
         self._runner.drop()
-        while self.fatal is not None and not self._stopping:
-            self._live.end_all(FinishReason.FAIL, self.fatal)
-            self._inbox.get()()
-        self._live.end_all(FinishReason.ABORT)
-        self._live.talk(self._session.round, [])
 
-    def _read_inbox(self) -> None:
-        """Run all commands. With nothing to compute and nothing to wait for, wait for a command.
-
-        If all sequences are suspended, wait for a time, which doubles from step to step up to `_LONGEST_WAIT_S`.
-        """
-        if len(self._runner) or self._recovery.is_waiting:
-            pass
-        elif not self._scheduler.running and not self._scheduler.waiting:
-            self._wait_s = 0.0
-            self._recovery.mark_progress()
-            # Free the guests of ended sequences now, not when the next request comes.
-            self._live.talk(self._session.round, [])
-            self._live.finish_ended()
-            self._output.flush()
-            if self._inbox.empty():
-                self._inbox.get()()
-        elif self._wait_s > 0.0:
-            with contextlib.suppress(queue.Empty):
-                self._inbox.get(timeout=self._wait_s)()
-        self.profile.begin()
-        while not self._inbox.empty():
-            self._inbox.get()()
+    def _close(self) -> None:
+        self._executor.close()
 
     def _step(self) -> None:
         """Begin flights up to the depth of the executor, and finish the oldest flight."""
+        if self._recovery.is_waiting:
+            self._wait_for_cache()
+            return
         try:
             while len(self._runner) < self._executor.depth and self._begin_flight():
                 pass
             if not len(self._runner):
                 self._recovery.mark_progress()
-                self._wait_s = min(_LONGEST_WAIT_S, 2 * self._wait_s or _FIRST_WAIT_S)
+                self._wait_longer()
                 return
             self._wait_s = 0.0
             result = self._runner.finish()
@@ -260,6 +198,7 @@ class Loop:
         self._output.flush()
         self._recovery.wait()
 
+<<<<<<< HEAD
     # Commands.
 
     def _begin(self, seq: Sequence) -> None:
@@ -315,10 +254,9 @@ class Loop:
         self._output.accepted(seq)
         self._scheduler.add(seq)
 
+=======
+>>>>>>> 09f9f886 (aici serve --engine vllm: vLLM schedules and computes; rounds, guests, forks and events are those of aici's own engine. The loop's commands move to a base class that both loops share)
     def _lose_state(self, loss: StateLostError) -> None:
         # Flights raise the loss themselves. The news may also be late, and the loss over: then little is lost.
         if self.fatal is None and not len(self._runner) and not self._recovery.is_waiting:
             self._recovery.begin(loss)
-
-    def _stop(self) -> None:
-        self._stopping = True

@@ -14,7 +14,7 @@ from aici_engine.flight import FlightResult
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
 from aici_engine.sample.sampler import RowToSample, Sampler
-from aici_engine.scheduler import Scheduler
+from aici_engine.sequence_queue import SequenceQueue
 from aici_engine.sequences.sequence import Sequence
 
 
@@ -42,7 +42,7 @@ class StepCommitter:
     def __init__(
         self,
         *,
-        scheduler: Scheduler,
+        queue: SequenceQueue,
         session: GuestSession,
         sampler: Sampler[Any],
         output: EventOutput,
@@ -53,7 +53,7 @@ class StepCommitter:
         kept_eos: TokenId | None,
         max_fuel: int,
     ) -> None:
-        self._scheduler = scheduler
+        self._queue = queue
         self._session = session
         self._sampler = sampler
         self._output = output
@@ -96,7 +96,7 @@ class StepCommitter:
             family = result.family(chunk.seq) if result.new_forks else [chunk.seq]
             for fork in family[1:]:
                 if fork.ending is None:
-                    self._scheduler.fork(chunk.seq, fork)
+                    self._queue.fork(chunk.seq, fork)
             for seq in family:
                 if seq.ending is None and rows:
                     if seq.sampler.prompt_scores is not None:
@@ -121,7 +121,7 @@ class StepCommitter:
             now = time.monotonic()
             # Flights overlap: a flight's own time begins when the flight before has ended.
             took_s = now - max(result.began_at, self._sampled_at) - result.waited_s
-            self._scheduler.record_time(result.plan, took_s)
+            self._queue.record_time(result.plan, took_s)
             self._sampled_at = now
         return {row.seq.seq_id: token for row, token in zip(wanted, tokens, strict=True)}
 
@@ -161,7 +161,7 @@ class StepCommitter:
             seq.end(FinishReason.LENGTH)
         # Else a calm guest wanted more than to go on, and the session has carried out the wish.
         self.tokens_generated += seq.transcript.num_generated - before
-        self._scheduler.settle(seq)
+        self._queue.settle(seq)
 
     def _append_sampled(self, candidate: _Candidate, score: TokenScore) -> None:
         self.tokens_generated += 1

@@ -306,6 +306,8 @@ class GuestSession:
                 continue
             if self._noted(seq, result) and result is not None:
                 answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
+        # A second `ask` before the next round must not ask calm guests again.
+        self._calm = {}
         return answers
 
     def keep(self, answers: Mapping[SeqId, GuestAnswer]) -> None:

@@ -220,7 +220,9 @@ class _EngineProcess:
                 config, requests=addresses[0], events=addresses[1], heartbeat=heartbeat.fileno()
             )
             argument = msgspec.json.encode(config, enc_hook=str).decode()
-            command = [sys.executable, "-P", "-m", "aici_engine.server.engine_process.main", argument]
+            vllm = config.engine.vllm
+            python = sys.executable if vllm is None or vllm.python is None else str(vllm.python)
+            command = [python, "-P", "-m", "aici_engine.server.engine_process.main", argument]
             say = _as_json if config.log_format == "json" else None
             self._child = RuntimeProcess(command, say=say, pass_fds=[heartbeat.fileno()])
         return page

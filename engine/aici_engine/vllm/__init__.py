@@ -1,0 +1,1 @@
+"""vLLM in the place of aici's own scheduler, cache and model: the same requests, events and guests."""

@@ -1,0 +1,228 @@
+"""vLLM's engine in this process, one step at a time. The only file here that imports vLLM.
+
+vLLM's engine calls its scheduler's `schedule` before a forward pass and `get_grammar_bitmask` after the pass has begun;
+a subclass of the scheduler asks for masks there. The masks go to vLLM's workers as those of vLLM's own grammars do, so
+workers in other processes and on other machines need nothing of aici.
+"""
+
+import contextlib
+import os
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from aici_base.errors import UnavailableError, UsageError
+from aici_base.ids import TokenId
+from aici_engine.config import EngineConfig
+from aici_engine.events import TokenScore
+from aici_engine.model_files import read_settings
+from aici_engine.sampling_params import MAX_LOGPROBS
+from aici_engine.vllm.row_engine import NewRow, RowToken, Words
+
+VERSIONS: Final = ("0.32",)
+"""The versions of vLLM that aici was tested with. vLLM's interface for schedulers may change with each version."""
+
+_OURS: Final = {
+    "scheduler_cls": None,
+    "async_scheduling": None,
+    "max_num_seqs": "--max-num-seqs",
+    "max_model_len": "--max-context",
+    "dtype": "--dtype",
+    "enable_prefix_caching": "--no-prefix-cache",
+}
+"""Settings of vLLM that aici sets, and the flag of `aici serve` for each."""
+
+_STEP_TIMEOUT_S: Final = 20
+"""vLLM waits this long for a worker in a step; by itself, 300 s."""
+
+
+class LlmEngine:
+    """Implements `RowEngine`. `args`: flags of `vllm serve`, as on a command line.
+
+    Raises UnavailableError without vLLM, and UsageError for another version, wrong flags, or settings that do not go
+    with controllers.
+    """
+
+    def __init__(self, config: EngineConfig, args: Sequence[str]) -> None:
+        if find_spec("vllm") is None:
+            raise UnavailableError(
+                "vllm is not installed: it is needed for --engine vllm",
+                hint="name an environment with vLLM and aici: --engine-python PATH",
+            )
+        os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the scheduler in this process, the workers anywhere
+        os.environ.setdefault("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", str(_STEP_TIMEOUT_S))
+        os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
+        os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
+        if config.num_threads is not None:
+            os.environ["OMP_NUM_THREADS"] = str(config.num_threads)
+        # Imported here: vLLM is not among aici's packages, and reads the environment when it is imported.
+        import vllm
+
+        check_version(vllm.__version__)
+        from vllm.v1.engine.llm_engine import LLMEngine
+
+        self._hooks = _Hooks()
+        self._engine = LLMEngine.from_engine_args(_engine_args(config, args, _scheduler_class(self._hooks)))
+        settings = self._engine.vllm_config
+        self.context = settings.model_config.max_model_len
+        self.num_logits = settings.model_config.get_vocab_size()
+        self.is_elsewhere = settings.parallel_config.world_size > 1
+        self.eos_tokens = _eos_tokens(config.model_dir, settings.model_config.hf_config)
+        self._eos = sorted(self.eos_tokens)
+        self._scheduler = self._engine.engine_core.engine_core.scheduler
+
+    @property
+    def usage(self) -> float:
+        return float(self._scheduler.get_kv_cache_usage())
+
+    def add(self, row: NewRow) -> None:
+        prompt: dict[str, Any] = {"prompt_token_ids": list(row.tokens)}
+        if row.salt is not None:
+            prompt["cache_salt"] = row.salt
+        name = self._engine.add_request(row.key, prompt, self._params(row))
+        self._hooks.keys[name] = row.key
+
+    def remove(self, key: str) -> None:
+        self._engine.abort_request([key])
+        self._hooks.forget(key)
+
+    def step(self, ask: Callable[[list[str]], None], masks: Callable[[], Mapping[str, Words]]) -> list[RowToken]:
+        self._hooks.ask, self._hooks.masks = ask, masks
+        tokens = []
+        for output in self._engine.step():
+            tokens += [_row_token(output, place) for place in range(len(output.outputs[0].token_ids))]
+            if output.finished:
+                self._hooks.forget(output.request_id)
+        return tokens
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):  # a worker may be dead
+            self._engine.engine_core.shutdown()
+
+    def _params(self, row: NewRow) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        given = row.sampling
+        eos = [] if row.is_controlled or given.ignore_eos else self._eos
+        return SamplingParams(
+            temperature=0.0 if given.greedy else given.temperature,
+            top_k=given.top_k,
+            top_p=given.top_p,
+            min_p=given.min_p,
+            repetition_penalty=given.repetition_penalty,
+            presence_penalty=given.presence_penalty,
+            frequency_penalty=given.frequency_penalty,
+            seed=row.seed,
+            max_tokens=row.room,
+            min_tokens=min(given.min_tokens, row.room),
+            ignore_eos=True,  # the tokens of `eos` end the row, or the guest
+            stop_token_ids=[*eos, *given.stop_token_ids],
+            logit_bias={int(token): bias for token, bias in given.logit_bias.items()} or None,
+            logprobs=given.logprobs,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
+
+
+def check_version(version: str) -> None:
+    """Raise UsageError for a version of vLLM that aici was not tested with."""
+    if not version.startswith(tuple(f"{each}." for each in VERSIONS)):
+        raise UsageError(
+            f"aici goes with vLLM {' and '.join(VERSIONS)}, not with {version}",
+            hint=f"pip install 'vllm=={VERSIONS[-1]}.*'",
+        )
+
+
+class _Hooks:
+    """What the scheduler calls. `keys`: our keys of rows by vLLM's names of requests."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, str] = {}
+        self.ask: Callable[[list[str]], None] = lambda _: None
+        self.masks: Callable[[], Mapping[str, Words]] = dict
+
+    def forget(self, key: str) -> None:
+        for name in [name for name, each in self.keys.items() if each == key]:
+            del self.keys[name]
+
+
+def _scheduler_class(hooks: _Hooks) -> type:
+    from vllm.v1.core.sched.output import GrammarOutput
+    from vllm.v1.core.sched.scheduler import Scheduler
+
+    class SteppedScheduler(Scheduler):  # type: ignore[misc]
+        def schedule(self, *args: Any, **kwargs: Any) -> Any:
+            output = super().schedule(*args, **kwargs)
+            # A part of a prompt samples no token.
+            names = [name for name in output.num_scheduled_tokens if not self.requests[name].is_prefill_chunk]
+            hooks.ask([hooks.keys[name] for name in names])
+            return output
+
+        def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
+            masks = hooks.masks()
+            if not masks:
+                return None
+            rows = {name: masks[key] for name in scheduler_output.num_scheduled_tokens
+                    if (key := hooks.keys[name]) in masks}  # fmt: skip
+            return GrammarOutput(list(rows), np.stack(list(rows.values())), [0] * len(rows))
+
+    return SteppedScheduler
+
+
+def _engine_args(config: EngineConfig, args: Sequence[str], scheduler: type) -> Any:
+    from vllm.engine.arg_utils import EngineArgs
+    from vllm.utils.argparse_utils import FlexibleArgumentParser
+
+    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="--engine-args", exit_on_error=False))
+    parser.error = _raise_usage
+    model = str(config.model_dir)
+    if any(arg.split("=")[0] == "--model" for arg in args):
+        raise UsageError("--engine-args names a model", hint="use --model of `aici serve`")
+    given = EngineArgs.from_cli_args(parser.parse_args([*args, "--model", model]))
+    plain = EngineArgs(model=model)
+    for name, flag in _OURS.items():
+        if getattr(given, name) != getattr(plain, name):
+            hint = f"use {flag} of `aici serve`" if flag else "leave it out"
+            raise UsageError(f"--engine-args sets {name}, which aici sets", hint=hint)
+    for name in ("speculative_config", "enable_lora"):
+        if getattr(given, name):
+            raise UsageError(f"--engine-args: {name} does not go with aici", hint="leave it out")
+    if given.data_parallel_size != 1:
+        raise UsageError("--engine-args: data_parallel_size is not served", hint="use --replicas of `aici serve`")
+    given.scheduler_cls, given.async_scheduling = scheduler, False
+    given.max_num_seqs = config.max_num_seqs
+    given.max_model_len = config.max_context
+    given.dtype = config.dtype
+    given.enable_prefix_caching = config.prefix_cache
+    given.max_logprobs = MAX_LOGPROBS
+    given.disable_log_stats = True
+    return given
+
+
+def _eos_tokens(folder: Path, hf_config: Any) -> frozenset[TokenId]:
+    """Return the EOS tokens: generation_config.json may name several, config.json names one."""
+    ids = read_settings(folder / "generation_config.json").get("eos_token_id", getattr(hf_config, "eos_token_id", None))
+    return frozenset(TokenId(int(each)) for each in (ids if isinstance(ids, list) else [ids]) if each is not None)
+
+
+def _raise_usage(message: str) -> None:
+    raise UsageError(f"--engine-args: {message}", hint="`vllm serve --help` lists the flags")
+
+
+def _row_token(output: Any, place: int) -> RowToken:
+    """Return token number `place` of an output of vLLM: of rows with one token a step, the only one."""
+    given = output.outputs[0]
+    token = TokenId(int(given.token_ids[place]))
+    score = TokenScore(token)
+    if given.logprobs:
+        found = given.logprobs[place]
+        top = sorted(found.items(), key=lambda pair: pair[1].rank)
+        score = TokenScore(
+            token, found[token].logprob, tuple((TokenId(int(each)), logprob.logprob) for each, logprob in top)
+        )
+    is_last = output.finished and place == len(given.token_ids) - 1
+    return RowToken(output.request_id, score, output.num_cached_tokens or 0, is_last)

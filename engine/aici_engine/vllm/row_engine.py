@@ -1,0 +1,69 @@
+"""The seam between the engine's loop and vLLM: rows, one for each sequence that computes."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from aici_base.ids import TokenId
+from aici_engine.events import TokenScore
+from aici_engine.sampling_params import SamplingParams
+
+Words: TypeAlias = npt.NDArray[np.int32]
+"""A mask over all logits: a bit a token, 1: allowed, 32 tokens a word."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewRow:
+    """`tokens`: all tokens so far. `room`: the most tokens to add. `seed`: of this row; None without a seed.
+    `is_controlled`: a guest decides on EOS, so that vLLM must not."""
+
+    key: str
+    tokens: Sequence[TokenId]
+    room: int
+    sampling: SamplingParams
+    seed: int | None
+    salt: str | None
+    is_controlled: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RowToken:
+    """A sampled token. `num_cached`: tokens of the row that the cache had. `is_last`: vLLM has ended the row."""
+
+    key: str
+    score: TokenScore
+    num_cached: int
+    is_last: bool
+
+
+class RowEngine(Protocol):
+    """vLLM, or a fake. Used by the engine's thread alone, after the constructor.
+
+    `context`: the most tokens of a row. `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes
+    compute, so that this one may sleep. `num_logits`: the length of a row of logits.
+    """
+
+    context: int
+    num_logits: int
+    is_elsewhere: bool
+
+    @property
+    def usage(self) -> float: ...
+
+    def add(self, row: NewRow) -> None:
+        """Begin a row. Its tokens are computed, but for those that the cache has."""
+
+    def remove(self, key: str) -> None:
+        """End a row. No effect on a row that vLLM has ended."""
+
+    def step(self, ask: Callable[[list[str]], None], masks: Callable[[], Mapping[str, Words]]) -> list[RowToken]:
+        """Compute, and sample a token for some rows, at most one for each.
+
+        `ask` is called before the forward pass with the rows that get a token, `masks` after the pass has begun; both
+        once a step. A row without a mask samples from all tokens.
+        """
+
+    def close(self) -> None: ...
