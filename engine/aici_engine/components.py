@@ -61,7 +61,10 @@ class ModelPlace(Protocol):
 
 
 class CacheUsage(Protocol):
-    """The part of a cache in use, 0 to 1."""
+    """A cache of `num_pages` pages. `usage`: the part in use, 0 to 1."""
+
+    @property
+    def num_pages(self) -> int: ...
 
     @property
     def usage(self) -> float: ...

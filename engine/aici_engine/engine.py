@@ -92,17 +92,9 @@ class Engine:
         build: "Build | None" = None,
     ) -> None:
         _prepare_process()
-        # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
-        if build is not None:
-            pass
-        elif config.vllm is None:
-            from aici_engine.components import build_components as build
-        else:
-            from aici_engine.vllm.components import build_vllm as build
-
         runtime = runtime or NoRuntime()
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
-        self._components = build(config, runtime, on_step, heartbeat, on_guest_time)
+        self._components = (build or _builder(config))(config, runtime, on_step, heartbeat, on_guest_time)
         self._use = contextlib.ExitStack()
         self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
@@ -433,6 +425,17 @@ class Engine:
         finally:
             for handle in handles:
                 handle.abort()
+
+
+def _builder(config: EngineConfig) -> "Build":
+    # Imported here: numpy and the tokenizers are slow to import, so only a process with an engine pays.
+    if config.vllm is not None:
+        from aici_engine.vllm.components import build_vllm
+
+        return build_vllm
+    from aici_engine.components import build_components
+
+    return build_components
 
 
 def _ids(prompt: Seq[TokenId]) -> list[TokenId]:

@@ -10,7 +10,7 @@ import queue
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
-from aici_base.errors import AiciError
+from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
@@ -123,7 +123,11 @@ class EngineLoop(ABC):
 
     def use_runtime(self, runtime: ControllerRuntime) -> None:
         """Fail earlier controlled requests with RuntimeDiedError, and send later requests to `runtime`."""
-        self._inbox.put(lambda: self._live.replace_runtime(runtime))
+        self._inbox.put(lambda: self._use_runtime(runtime))
+
+    def expect_runtime(self, is_expected: bool) -> None:
+        """Let new controlled requests wait for another runtime, or let them fail, while the runtime is dead."""
+        self._inbox.put(lambda: self._expect_runtime(is_expected))
 
     def stop(self) -> None:
         """End every request with `abort`; then `run` returns."""
@@ -193,24 +197,45 @@ class EngineLoop(ABC):
         elif seq.controller is None:
             self._accept(seq)
         elif self._live.runtime_error is not None:
-            seq.end(FinishReason.FAIL, self._live.runtime_error)
+            if not self._live.runtime_queue.waits(seq):
+                seq.end(FinishReason.FAIL, self._live.runtime_error)
         else:
-            self._session.start(seq, lambda error: self._started(seq, error))
+            self._start_guest(seq)
 
-    def _started(self, seq: Sequence, error: BaseException | None) -> None:
-        """Called on the thread of the runtime's client."""
-        self._inbox.put(lambda: self._ready(seq, error))
+    def _start_guest(self, seq: Sequence) -> None:
+        number = self._live.runtime_queue.number
+        # The callback is called on the thread of the runtime's client.
+        self._session.start(seq, lambda error: self._inbox.put(lambda: self._ready(seq, error, number)))
 
-    def _ready(self, seq: Sequence, error: BaseException | None) -> None:
+    def _ready(self, seq: Sequence, error: BaseException | None, number: int) -> None:
+        """The guest of a sequence has started, or not. `number`: of the runtime that was asked."""
         if seq.progress.phase is Phase.ENDED:
             if error is None:
                 self._live.talk(self._session.drop, seq)
             return
+        queue = self._live.runtime_queue
         if error is None:
             self._accept(seq)
+        elif isinstance(error, RuntimeDiedError) and seq.ending is None and number != queue.number:
+            self._start_guest(seq)
+        elif isinstance(error, RuntimeDiedError) and seq.ending is None and queue.waits(seq):
+            pass
         else:
             self._session.failed_to_start(seq)
             seq.end(FinishReason.FAIL, error if isinstance(error, AiciError) else AiciError(f"instantiate: {error!r}"))
+
+    def _use_runtime(self, runtime: ControllerRuntime) -> None:
+        self._live.replace_runtime(runtime)
+        for seq in self._live.runtime_queue.next_runtime():
+            self._start_guest(seq)
+
+    def _expect_runtime(self, is_expected: bool) -> None:
+        if is_expected:
+            self._live.runtime_queue.is_expected = True
+            return
+        error = self._live.runtime_error or RuntimeDiedError("the controller runtime has died")
+        for seq in self._live.runtime_queue.give_up():
+            seq.end(FinishReason.FAIL, error)
 
     def _accept(self, seq: Sequence) -> None:
         self._output.accepted(seq)

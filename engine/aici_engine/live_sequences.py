@@ -9,12 +9,8 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-<<<<<<< HEAD
 from aici_engine.runtime_queue import RuntimeQueue
-from aici_engine.scheduler import Scheduler
-=======
 from aici_engine.sequence_queue import SequenceQueue
->>>>>>> 09f9f886 (aici serve --engine vllm: vLLM schedules and computes; rounds, guests, forks and events are those of aici's own engine. The loop's commands move to a base class that both loops share)
 from aici_engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:

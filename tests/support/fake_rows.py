@@ -29,6 +29,7 @@ class FakeRowEngine:
     puts_off: int = 0
     context: int = 200
     num_logits: int = VOCAB_SIZE
+    num_pages: int = 100
     is_elsewhere: bool = False
     rows: dict[str, FakeRow] = field(default_factory=dict)
     num_steps: int = 0

@@ -69,6 +69,7 @@ class LlmEngine:
         settings = self._engine.vllm_config
         self.context = settings.model_config.max_model_len
         self.num_logits = settings.model_config.get_vocab_size()
+        self.num_pages = int(settings.cache_config.num_gpu_blocks or 0)
         self.is_elsewhere = settings.parallel_config.world_size > 1
         self.eos_tokens = _eos_tokens(config.model_dir, settings.model_config.hf_config)
         self._eos = sorted(self.eos_tokens)

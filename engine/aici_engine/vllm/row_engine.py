@@ -42,12 +42,13 @@ class RowToken:
 class RowEngine(Protocol):
     """vLLM, or a fake. Used by the engine's thread alone, after the constructor.
 
-    `context`: the most tokens of a row. `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes
-    compute, so that this one may sleep. `num_logits`: the length of a row of logits.
+    `context`: the most tokens of a row. `num_logits`: the length of a row of logits. `num_pages`: blocks of the cache.
+    `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes compute, so that this one may sleep.
     """
 
     context: int
     num_logits: int
+    num_pages: int
     is_elsewhere: bool
 
     @property
