@@ -200,10 +200,13 @@ def test_a_worker_is_killed(server: Server, undisturbed: tuple[list[str], list[s
     assert all(text == expected for text, expected in kept)
 
 
-def test_the_runtime_is_killed(server: Server, undisturbed: tuple[list[str], list[str]]) -> None:
+@pytest.mark.parametrize("fault", [signal.SIGKILL, signal.SIGSTOP])
+def test_the_runtime_is_killed_or_stopped(
+    server: Server, undisturbed: tuple[list[str], list[str]], fault: signal.Signals
+) -> None:
     async def kill(http: httpx.AsyncClient) -> None:
         [runtime] = {pid for pid in pids(server, "aicirt") if not pids(server, "aicirt") & {_parent(pid)}}
-        os.kill(runtime, signal.SIGKILL)
+        os.kill(runtime, fault)
 
     ones, others = disturb(server, kill)
     assert [outcome.text for outcome in ones] == undisturbed[0]

@@ -372,6 +372,8 @@ class EngineClient:
                 self._streams.pop(number, None)
                 self._rest()
             if stream is not None:
+                if isinstance(message, wire.FinishOut) and message.failure is None and self.suspects.are_some:
+                    self.suspects.note_success(stream.digest)
                 stream.put(message)
                 if stream.num_deaths and not isinstance(message, wire.AcceptedOut):
                     self._replays.heard(stream)

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import logging
 import mmap
 import os
 import signal
@@ -14,14 +15,17 @@ from aici_engine.heartbeat import Beat
 HANG_S: Final = 4.0
 _LOOK_S: Final = 0.5
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
-_BUSY: Final = frozenset("RD")
-"""States of threads that run, or that wait for a disk: for memory that the kernel must read, for example."""
+_BUSY: Final = frozenset("RDt")
+"""States of threads that run, that wait for a disk (for memory that the kernel must read, for example), or that a
+debugger has stopped."""
 _STOPPED: Final = "T"
+
+_log = logging.getLogger(__name__)
 
 
 class Activity(NamedTuple):
-    """What the processes of an engine do. `is_stopped`: the engine got SIGSTOP. `is_busy`: a thread runs or waits for
-    a disk. `cpu_s`: their processor time so far."""
+    """What the processes of an engine do. `is_stopped`: the engine got SIGSTOP. `is_busy`: a thread runs, waits for a
+    disk or is debugged. `cpu_s`: their processor time so far."""
 
     is_stopped: bool
     is_busy: bool
@@ -41,6 +45,10 @@ class EngineWatch:
     their processor time counts: on a busy machine an engine may be slow for long. A forward pass may take the time
     that the engine allows itself (see `Heartbeat`), and longer than HANG_S if it computes.
 
+    An engine may wait for its runtime, and the runtime may be stopped. So the watch first calls `end_stopped`, which
+    kills the stopped processes below the engine and returns whether there were any. Then the engine has the whole time
+    again.
+
     `nudge` asks the engine for a turn of its loop. `hung` is called once, and the watch ends.
     """
 
@@ -53,6 +61,7 @@ class EngineWatch:
         nudge: Callable[[], None],
         hung: Callable[[], None],
         activity: "Callable[[int], Activity] | None" = None,
+        end_stopped: "Callable[[int], bool] | None" = None,
     ) -> None:
         self._pid = pid
         self._page = page
@@ -60,6 +69,7 @@ class EngineWatch:
         self._nudge = nudge
         self._hung = hung
         self._activity = activity or family_activity
+        self._end_stopped = end_stopped or kill_stopped_below
         self.silent_s = 0.0
 
     async def run(self) -> None:
@@ -83,6 +93,7 @@ class EngineWatch:
         loop = asyncio.get_running_loop()
         last, looked, cpu_s = Beat.read(self._page).number, loop.time(), -1.0
         idle_s = busy_s = 0.0
+        has_ended_some = False
         while self._work.busy.is_set():
             await asyncio.sleep(_LOOK_S)
             # This process may have been stopped itself: that time does not count.
@@ -90,7 +101,7 @@ class EngineWatch:
             beat = Beat.read(self._page)
             if beat.number != last:
                 last, cpu_s, idle_s, busy_s = beat.number, -1.0, 0.0, 0.0
-                self.silent_s = 0.0
+                self.silent_s, has_ended_some = 0.0, False
                 continue
             self._nudge()
             now = self._activity(self._pid)
@@ -103,8 +114,11 @@ class EngineWatch:
             elif not beat.waits:
                 idle_s += passed_s
             self.silent_s = idle_s if busy_s < beat.allowed_s else idle_s + busy_s
-            if self.silent_s >= HANG_S:
+            if self.silent_s < HANG_S:
+                continue
+            if now.is_stopped or has_ended_some or not self._end_stopped(self._pid):
                 return True
+            idle_s, busy_s, has_ended_some = 0.0, 0.0, True
         return False
 
 
@@ -121,6 +135,16 @@ def kill_family(pid: int) -> None:
     for each in (pid, *below(pid)):
         with contextlib.suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
+
+
+def kill_stopped_below(pid: int) -> bool:
+    """Kill the stopped descendants of a process. Return whether there were any."""
+    stopped = [each for each in below(pid) if next(iter(_thread_states(each)), "") == _STOPPED]
+    for each in stopped:
+        _log.error("the engine process waits for its process %d, which is stopped and is ended", each)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
+    return bool(stopped)
 
 
 def below(pid: int) -> list[int]:

@@ -8,15 +8,12 @@ import hashlib
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import msgspec
 
 from aici_base.errors import UnavailableError
 from aici_engine.server.link import wire
-
-if TYPE_CHECKING:
-    from collections.abc import Set as AbstractSet
 
 _NUM_DEATHS: Final = 5
 _MANY: Final = 3
@@ -25,23 +22,34 @@ _FORGET_S: Final = 600.0
 
 class _Death(NamedTuple):
     at: float
-    requests: "AbstractSet[bytes]"
+    requests: set[bytes]
 
 
 class Suspects:
     """Refuses a request that was in `_MANY` of the last `_NUM_DEATHS` engines when they died, until the deaths are
     `_FORGET_S` seconds old.
 
-    Requests are the same if everything is the same that the engine is asked, the client's key included.
+    Requests are the same if everything is the same that the engine is asked, the client's key included. A request that
+    ends well is no suspect: many clients may send the same request all the time, and be in every engine that dies.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._deaths: deque[_Death] = deque(maxlen=_NUM_DEATHS)
 
+    @property
+    def are_some(self) -> bool:
+        """Whether an engine has died."""
+        return bool(self._deaths)
+
     def note_death(self, digests: Iterable[bytes]) -> None:
         """Record that an engine has died with the requests of these digests."""
-        self._deaths.append(_Death(self._clock(), frozenset(digests)))
+        self._deaths.append(_Death(self._clock(), set(digests)))
+
+    def note_success(self, digest: bytes) -> None:
+        """Record that an engine has computed the request of this digest to its end."""
+        for death in self._deaths:
+            death.requests.discard(digest)
 
     def check(self, request: wire.Submit) -> None:
         """Raise UnavailableError for a suspect."""

@@ -28,14 +28,26 @@ class Work:
 class Case:
     """A watch of an engine that does what `activity` says, 20 times as fast as a real one."""
 
-    def __init__(self, activity: Callable[[], Activity], *, is_busy: bool = True) -> None:
+    def __init__(
+        self,
+        activity: Callable[[], Activity],
+        *,
+        is_busy: bool = True,
+        end_stopped: Callable[[int], bool] = lambda _: False,
+    ) -> None:
         self.page = mmap.mmap(-1, PAGE_BYTES)
         self.heartbeat = Heartbeat(self.page)
         self.work = Work(is_busy)
         self.nudges = 0
         self.has_hung = False
         self.watch = EngineWatch(
-            1, self.page, self.work, nudge=self._nudge, hung=self._hung, activity=lambda _: activity()
+            1,
+            self.page,
+            self.work,
+            nudge=self._nudge,
+            hung=self._hung,
+            activity=lambda _: activity(),
+            end_stopped=end_stopped,
         )
 
     def _nudge(self) -> None:
@@ -110,6 +122,42 @@ def test_an_engine_may_wait_for_other_machines() -> None:
 
     assert not hangs(lambda: ASLEEP, 1.0, divided)
     assert hangs(lambda: STOPPED, 60, divided)
+
+
+@pytest.mark.parametrize("does_help", [True, False])
+def test_stopped_processes_below_the_engine_are_ended_first_and_once(does_help: bool) -> None:
+    ended: list[int] = []
+
+    async def main() -> None:
+        def end_stopped(pid: int) -> bool:
+            ended.append(pid)
+            if does_help:
+                steps.append(asyncio.create_task(step()))
+            return True
+
+        async def step() -> None:
+            while True:
+                case.heartbeat.beat()
+                await asyncio.sleep(0.02)
+
+        steps: list[asyncio.Task[None]] = []
+        case = Case(lambda: ASLEEP, end_stopped=end_stopped)
+        assert await case.hangs_within(1.5) is not does_help
+        for each in steps:
+            each.cancel()
+
+    asyncio.run(main())
+    assert ended == [1]
+
+
+def test_a_stopped_engine_is_not_given_more_time() -> None:
+    def forbidden(_: int) -> bool:
+        raise AssertionError("the engine itself is stopped")
+
+    async def main() -> None:
+        assert await Case(lambda: STOPPED, end_stopped=forbidden).hangs_within(60)
+
+    asyncio.run(main())
 
 
 def test_progress_begins_the_time_anew() -> None:

@@ -168,6 +168,18 @@ def test_a_request_that_is_sent_again_and_again_kills_three_engines() -> None:
     talk(main)
 
 
+def test_a_request_that_ends_well_between_deaths_is_no_suspect() -> None:
+    async def main() -> None:
+        client = FakeEngine([begun]).client
+        for _ in range(4):
+            client.open([6], GREEDY)
+            client.lost(DEAD, will_return=True)
+            next_engine(client, says("a"), begun)
+            assert (await ended(client.open([6], GREEDY))).text == "a"
+
+    talk(main)
+
+
 def test_without_another_engine_every_stream_ends() -> None:
     async def main() -> None:
         engine = FakeEngine([silent])
