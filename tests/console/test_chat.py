@@ -93,8 +93,11 @@ def test_branches_continue_and_reload(chat: Page) -> None:
     chat.locator("article.user").get_by_role("button", name="Previous branch").click()
     expect(chat.locator("article.user")).to_contain_text("Count to twenty.")
     expect(chat.locator("article.assistant .branches")).to_contain_text("2/2")
-    chat.locator("article.assistant").get_by_role("button", name="Previous branch").click()
+    previous = chat.locator("article.assistant").get_by_role("button", name="Previous branch")
+    previous.focus()
+    chat.keyboard.press("Enter")
     expect(chat.locator("article.assistant .markdown")).to_have_text(longer)
+    expect(previous).to_be_focused()
     chat.wait_for_timeout(700)  # the conversation is kept half a second after a change
     chat.reload()
     chat.get_by_role("button", name="Count to twenty.", exact=True).click()
@@ -220,6 +223,7 @@ def test_hostile_texts_are_shown_as_text(chat: Page, tmp_path: Path) -> None:
         ["https://example.com/a", rel, "_blank"],
     ]
     assert chat.evaluate("() => window.hacked") is None
+    expect(answer.locator(".block").last).to_be_in_viewport()
     assert chat.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
     assert serious_findings(chat) == []
     screenshot(chat, "chat-hostile")
@@ -239,6 +243,18 @@ def test_export_is_a_file_that_import_reads(chat: Page, tmp_path: Path) -> None:
     saved.write_text('{"format": "aici-conversations", "version": 1, "conversations": [{"turns": [{}]}]}')
     chat.get_by_label("A file of conversations").set_input_files(saved)
     expect(chat.get_by_role("alert")).to_contain_text("conversations[0].turns[0].role")
+
+
+def test_a_removed_conversation_does_not_come_back(chat: Page, server: Server) -> None:
+    """The answer that runs is stopped, and ends after the conversation."""
+    constrain(chat, "Regular expression", "[a-z ]{3000}")
+    ask(chat, "Write letters.")
+    chat.locator("article.assistant .markdown").wait_for()
+    chat.get_by_role("button", name="Remove Write letters.").click()
+    assert wait_until(is_free(server), 30)
+    expect(chat.locator("article")).to_have_count(0)
+    chat.reload()
+    chat.get_by_text("No conversations yet").wait_for()
 
 
 def test_finished_blocks_stay_while_text_arrives(chat: Page) -> None:

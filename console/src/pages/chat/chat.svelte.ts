@@ -1,5 +1,6 @@
 // The state of the chat page. One answer runs at a time; the answer goes on while another page of the console is open.
 import { sendJson } from "../../lib/api.ts";
+import { visible } from "../../lib/visible.ts";
 import { texts } from "../../texts.ts";
 import { pieces, STREAMED, StreamError, type Piece } from "./answer.ts";
 import {
@@ -32,7 +33,9 @@ class Chat {
   readonly turns = $derived(path(this.now));
   #abort: AbortController | null = null;
   #store = new Store();
+  #unsaved: Conversation | null = null;
   #saving: ReturnType<typeof setTimeout> | undefined;
+  #removed = new Set<string>();
 
   async load() {
     await this.#kept(async () => {
@@ -43,14 +46,14 @@ class Chat {
   // Conversations
 
   create() {
-    this.stop();
+    this.#leave();
     this.now = newConversation($state.snapshot(this.now.settings));
     this.problem = "";
   }
 
   async open(id: string) {
     if (id === this.now.id) return;
-    this.stop();
+    this.#leave();
     await this.#kept(async () => {
       const found = await this.#store.get(id);
       if (!found) return;
@@ -60,6 +63,7 @@ class Chat {
   }
 
   async remove(id: string) {
+    this.#removed.add(id);
     if (id === this.now.id) this.create();
     await this.#kept(async () => {
       await this.#store.remove(id);
@@ -87,13 +91,29 @@ class Chat {
   save(afterMs = SAVE_AFTER_MS) {
     clearTimeout(this.#saving);
     if (this.now.turns.length === 0) return;
-    const conversation = this.now;
-    this.#saving = setTimeout(() => {
-      void this.#kept(async () => {
-        await this.#store.put($state.snapshot(conversation) as Conversation);
-        this.list = await this.#store.list();
-      });
-    }, afterMs);
+    this.#unsaved = this.now;
+    this.#saving = setTimeout(() => this.#save(), afterMs);
+  }
+
+  #save() {
+    clearTimeout(this.#saving);
+    const conversation = this.#unsaved;
+    this.#unsaved = null;
+    if (conversation) void this.#put(conversation);
+  }
+
+  async #put(conversation: Conversation) {
+    // An answer of a removed conversation ends after the conversation.
+    if (this.#removed.has(conversation.id)) return;
+    await this.#kept(async () => {
+      await this.#store.put($state.snapshot(conversation) as Conversation);
+      this.list = await this.#store.list();
+    });
+  }
+
+  #leave() {
+    this.stop();
+    this.#save();
   }
 
   // Turns
@@ -172,10 +192,9 @@ class Chat {
     }
     this.running = null;
     this.#abort = null;
-    this.said = turn.failure || texts.chat.said.ended(turn.text, turn.figures?.tokens ?? 0);
+    this.said = turn.failure || texts.chat.said.ended(visible(turn.text), turn.figures?.tokens ?? 0);
     conversation.changed = Date.now();
-    if (conversation === this.now) this.save(0);
-    else await this.#kept(() => this.#store.put($state.snapshot(conversation) as Conversation));
+    await this.#put(conversation);
   }
 
   /** Do something with the store; say why it failed. */

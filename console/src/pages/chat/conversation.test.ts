@@ -13,9 +13,9 @@ test("an edited turn is a branch, and each branch keeps what came after it", () 
   const edited = addTurn(talk, null, "user", "edited");
   addTurn(talk, edited.id, "assistant", "other");
   assert.deepEqual(shown(talk), ["edited", "other"]);
-  chooseSibling(talk, edited, 1);
+  chooseSibling(talk, first, -1);
   assert.deepEqual(shown(talk), ["edited", "other"]);
-  chooseSibling(talk, edited, -1);
+  chooseSibling(talk, edited, 1);
   assert.deepEqual(shown(talk), ["first", "answer", "more"]);
   assert.equal(talk.title, "first");
 });

@@ -101,10 +101,10 @@ export function addTurn(
   return conversation.turns.at(-1) ?? turn;
 }
 
-/** Show another sibling: `step` 1 is the next, -1 the one before. Nothing happens at the ends. */
+/** Show another sibling: `step` 1 is the next, -1 the one before. The first follows the last. */
 export function chooseSibling(conversation: Conversation, turn: Turn, step: 1 | -1): void {
   const all = siblings(conversation, turn);
-  const other = all[all.findIndex((each) => each.id === turn.id) + step];
+  const other = all.at((all.findIndex((each) => each.id === turn.id) + step) % all.length);
   if (other) conversation.chosen[turn.parent ?? ROOT] = other.id;
 }
 

@@ -4,7 +4,7 @@ import { CONSTRAINTS, NUMBERS, newSettings, type ConstraintKind, type Settings }
 
 const FORMAT = "aici-conversations";
 const VERSION = 1;
-export const MAX_FILE_BYTES = 32 << 20;
+export const MAX_FILE_BYTES = 256 << 20;
 const MAX_TURNS = 5000;
 
 /** The file is none of ours; the message says at which place. */
