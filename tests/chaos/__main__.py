@@ -26,6 +26,7 @@ def main() -> None:
     parser.add_argument("--times", type=int, default=3, help="how often each fault happens, at least")
     parser.add_argument("--pause", type=float, default=1.0, help="mean seconds between two faults")
     parser.add_argument("--faults", nargs="*", default=[], metavar="FAULT", help=", ".join(map(str, FAULTS)))
+    parser.add_argument("--replicas", type=int, default=1, help="engine processes of the model")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     args = parser.parse_args()
     try:
@@ -44,7 +45,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="aici-chaos-") as name:
         folder = Path(name)
         model = write_chat_model(folder / "model")
-        with Served(model, folder, "--max-num-seqs", "8", "--threads", "1") as served:
+        options = ["--max-num-seqs", "8", "--threads", "1", "--replicas", str(args.replicas)]
+        with Served(model, folder, *options, num_engines=args.replicas) as served:
             bad = run_chaos(plan, served)
             if bad:
                 kept = Path(tempfile.gettempdir()) / "chaos-server.log"

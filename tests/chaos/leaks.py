@@ -46,7 +46,7 @@ class Leaks:
         mine = {served.pid, *descendants(served.pid)}
         wrong += [f"zombie {pid} {command(pid)}" for pid in mine if _is_zombie(pid)]
         wrong += [f"{command(pid)} {pid} outlived its server" for pid in served.strays()]
-        if len(engines := served.find("aici-engine")) != 1:
+        if len(engines := served.find("aici-engine")) != served.num_engines:
             wrong.append(f"{len(engines)} engines")
         names = {name for name in os.listdir("/dev/shm") if "aici-" in name}
         wrong += [f"shared object {name}" for pid in engines for name in shared_objects(pid) if name in names]

@@ -26,10 +26,11 @@ def write_chat_model(folder: Path) -> Path:
 
 class Served:
     """A context manager. All processes of all starts carry a mark in their environment, so that one that outlives its
-    server is found."""
+    server is found. `num_engines`: that should run at the end."""
 
-    def __init__(self, model: Path, folder: Path, *options: str) -> None:
+    def __init__(self, model: Path, folder: Path, *options: str, num_engines: int = 1) -> None:
         self._folder = folder
+        self.num_engines = num_engines
         self._command = [*AICI, "serve", "--port", str(_free_port()), "--model", f"chaos={model}", *options]
         self._mark = f"{_MARK}={folder}-{os.getpid()}"
         self._process: subprocess.Popen[bytes] | None = None

@@ -42,8 +42,8 @@ class ReplicaFleet:
         first, *others = self.replicas[: self._rules.least]
         try:
             # Alone: the first start may write files that the others read.
-            await self._started(first, first.start())
-            await asyncio.gather(*(self._started(each, each.start()) for each in others))
+            await self._started(first)
+            await asyncio.gather(*(self._started(each) for each in others))
         except BaseException:
             await self.__aexit__()
             raise
@@ -100,8 +100,8 @@ class ReplicaFleet:
 
     # Starts and ends.
 
-    async def _started(self, replica: Replica, start: Coroutine[Any, Any, None]) -> None:
-        await start
+    async def _started(self, replica: Replica) -> None:
+        await replica.start()
         _log.info("replica %d is up", replica.number)
         self._watches[replica.number] = self._begin(self._watch(replica, replica.failed))
 
@@ -131,11 +131,12 @@ class ReplicaFleet:
 
     def _start(self, replica: Replica) -> None:
         """Start a replica in the background. The replica has the new state at once."""
-        self._begin(self._start_or_give_up(replica, replica.start()))
+        replica.begin_start()
+        self._begin(self._start_or_give_up(replica))
 
-    async def _start_or_give_up(self, replica: Replica, start: Coroutine[Any, Any, None]) -> None:
+    async def _start_or_give_up(self, replica: Replica) -> None:
         try:
-            await self._started(replica, start)
+            await self._started(replica)
         except (AiciError, OSError) as error:
             _log.error("replica %d does not start: %s", replica.number, error)
             self._begin(self._give_up(replica))

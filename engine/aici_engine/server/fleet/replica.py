@@ -106,13 +106,13 @@ class Replica:
         waiting = self.client.waiting
         return time.monotonic() - waiting[0].opened_s if waiting else 0.0
 
-    def start(self) -> Coroutine[Any, Any, None]:
-        """Take the state STARTING at once. The returned coroutine starts the engine, and waits until the engine is
-        ready; the coroutine raises the error of an engine that does not start."""
+    def begin_start(self) -> None:
+        """Take the state STARTING, before `start` has a turn."""
         self._state = ReplicaState.STARTING
-        return self._start()
 
-    async def _start(self) -> None:
+    async def start(self) -> None:
+        """Start the engine and wait until the engine is ready. Raises the error of an engine that does not start."""
+        self.begin_start()
         self.client = EngineClient(self._numbers)
         self.prepare(self.client)
         engine = self._make(self.number, self.share, self.client)
