@@ -13,7 +13,9 @@ from aici_controllers.assemblyscript import ENTRY, build_assemblyscript
 from aici_controllers.build import build_guest
 from aici_controllers.rust import build_rust
 from aici_controllers.sdk import sdk_dir
+from aici_controllers.store import README_SECTION
 from aici_runtime.guests.abi_check import check_abi
+from aici_runtime.modules.custom_sections import with_custom_section
 from aici_runtime.modules.wasm_bytes import check_wasm
 
 _SKIPPED: Final = {"node_modules", "target", "build", "dist", "tests"}
@@ -31,12 +33,14 @@ class Built:
 
 @dataclass(frozen=True, slots=True)
 class Project:
-    """A project: its language and build function. `name`: the default name of the module."""
+    """A project: its language and build function. `name`: the default name of the module. `readme`: None if the project
+    has none, or is a single file."""
 
     name: str
     folder: Path
     language: str
     build: Callable[[Path], str]
+    readme: Path | None = None
 
 
 def find_project(path: Path) -> Project:
@@ -66,7 +70,8 @@ def find_project(path: Path) -> Project:
             f"{path} holds more than one language: {', '.join(kinds)}", hint="name the file, or use separate folders"
         )
     ((language, build),) = kinds.items()
-    return Project(name if path.name != "Cargo.toml" else folder.resolve().name, folder, language, build)
+    readme = folder / "README.md" if path.is_dir() and (folder / "README.md").is_file() else None
+    return Project(name if path.name != "Cargo.toml" else folder.resolve().name, folder, language, build, readme)
 
 
 def build_project(project: Project, out: Path) -> Built:
@@ -81,6 +86,8 @@ def build_project(project: Project, out: Path) -> Built:
             raise ControllerError(
                 "\n  ".join(["this is not a controller:", *problems]), hint="aici.h describes the interface"
             )
+        if project.readme is not None:
+            wasm = with_custom_section(wasm, README_SECTION, project.readme.read_bytes())
     write_atomically(out, wasm, hint="--out names another place")
     return Built(out, project.language, len(wasm), warnings)
 

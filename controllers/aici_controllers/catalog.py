@@ -41,6 +41,13 @@ def guest_path(name: str) -> Path:
     raise NotFoundError(f"no shipped controller is called {name!r}", hint=_near(name, names))
 
 
+def readme_path(name: str) -> Path:
+    """Return the README of a shipped controller: in the package, or in a checkout beside the package."""
+    here = Path(__file__).resolve()
+    installed = here.parent / "readmes" / f"{name}.md"
+    return installed if installed.is_file() else here.parents[1] / "guests" / name / "README.md"
+
+
 def steps_schema_path() -> Path:
     """Return the file with the JSON Schema of declarative steps, the programs of declctrl."""
     return Path(__file__).resolve().parent / "declctrl.schema.json"

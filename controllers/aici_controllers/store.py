@@ -9,9 +9,10 @@ from typing import Final
 
 from aici_base.cache_files import default_store_dir
 from aici_base.errors import ForbiddenError, NotFoundError, UsageError
-from aici_controllers.catalog import SHIPPED, guest_names, guest_path
+from aici_controllers.catalog import SHIPPED, guest_names, guest_path, readme_path
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.guests import wasmtime_engine
+from aici_runtime.modules.custom_sections import custom_section
 from aici_runtime.modules.registry import EVERYBODY, Module, Registry, StorageLimits
 from aici_runtime.modules.tags import check_tag
 from aici_runtime.quota import Quota
@@ -21,6 +22,9 @@ SHIPPED_BY: Final = "aici"
 MODULES: Final = Quota("modules", "", 10_000, 2_000)
 STORED_MIB: Final = Quota("MB of modules", "", 50_000, 10_000)
 """The quotas of a server's store. Of one user: the default of the key file."""
+README_SECTION: Final = "aici.readme"
+"""The custom section of a module with its README: Markdown, in UTF-8."""
+_MAX_README_BYTES: Final = 256 << 10
 _RESERVED: Final = ("none", "tags", "structural_tag")
 """`none` in a request means no controller; `tags` is a path of REST in the place of a name; `structural_tag` stands for
 the controller `grammar`."""
@@ -148,6 +152,20 @@ class Store:
                 if fixed_id == module_id:
                     return self._fixed[fixed].read_bytes()
             raise
+
+    def readme(self, module_id: str) -> str:
+        """Return the README of a module: of a shipped controller, or in the module's own custom section. Raises
+        NotFoundError for a module without a README."""
+        for name, fixed_id in self.fixed.items():
+            if fixed_id == module_id and name in SHIPPED and (path := readme_path(name)).is_file():
+                return path.read_text()
+        content = custom_section(self.read(module_id), README_SECTION)
+        if content is None:
+            raise NotFoundError(
+                f"module {module_id} has no README",
+                hint=f"`aici ctrl build` puts a project's README.md into the custom section {README_SECTION}",
+            )
+        return content[:_MAX_README_BYTES].decode(errors="replace")
 
     def remove(self, module_id: str, auth: Auth, *, force: bool = False) -> list[str]:
         """Remove a module as `Registry.remove` does. Raise ForbiddenError for a fixed module."""

@@ -15,6 +15,7 @@ from tests.support.processes import command, descendants
 from tests.support.server import Server, serving
 
 pytestmark = pytest.mark.e2e
+expect.set_options(timeout=30_000)
 
 KEYS = """
 [keys.root]
@@ -97,7 +98,7 @@ def test_the_page_follows_an_engine_that_is_killed_and_comes_back(with_keys: Ser
     os.kill(killed, signal.SIGKILL)
     expect(engine).to_contain_text("restarting")
     screenshot(page, "nodes-restarting")
-    expect(engine).to_contain_text("up", timeout=30_000)
+    expect(engine).to_contain_text("up")
     expect(engine.get_by_role("cell").last).to_have_text("1")
     assert engine_pid(with_keys) != killed
     expect(page.get_by_text("Engine 1 of")).to_contain_text("up.")

@@ -10,7 +10,9 @@ from aici_base.errors import ControllerError, NotFoundError, UnavailableError, U
 from aici_controllers import assemblyscript, rust
 from aici_controllers.build_project import build_project, find_project
 from aici_controllers.sdk import sdk_dir
+from aici_controllers.store import README_SECTION
 from aici_runtime.abi import IMPORTS_V1
+from aici_runtime.modules.custom_sections import custom_section
 
 
 @pytest.mark.parametrize(
@@ -172,3 +174,13 @@ def _project(tmp_path: Path, files: list[str]) -> Path:
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text("")
     return folder
+
+
+def test_the_module_of_a_folder_carries_its_readme(tmp_path: Path) -> None:
+    folder = _project(tmp_path, [])
+    shutil.copy(Path(__file__).parents[1] / "guests" / "garbage.c", folder / "a.c")
+    (folder / "README.md").write_text("# Garbage")
+    built = build_project(find_project(folder), tmp_path / "folder.wasm")
+    assert custom_section(built.path.read_bytes(), README_SECTION) == b"# Garbage"
+    alone = build_project(find_project(folder / "a.c"), tmp_path / "file.wasm")
+    assert custom_section(alone.path.read_bytes(), README_SECTION) is None

@@ -43,6 +43,10 @@ class WasmResponse(Response):
     media_type = "application/wasm"
 
 
+class MarkdownResponse(Response):
+    media_type = "text/markdown"
+
+
 def router(store: Store) -> APIRouter:
     routes = APIRouter(prefix="/v1/controllers", tags=["aici"], route_class=JsonRoute)
     compilers, rate = Turns(_COMPILERS, most_per_key=1), UploadRate()
@@ -119,6 +123,16 @@ def router(store: Store) -> APIRouter:
         if if_none_match == headers["ETag"]:
             return Response(status_code=304, headers=headers)
         return WasmResponse(await asyncio.to_thread(store.read, module_id), headers=headers)
+
+    @routes.get("/{name}/readme", response_class=MarkdownResponse)
+    @with_policy(_POLICY)
+    async def readme(name: str, principal: Caller) -> Response:
+        """Return the README of the module with this id or tag, as Markdown: of a controller of the server, or the
+        module's custom section `aici.readme`, which `aici ctrl build` makes of a project's README.md. 404 without one.
+        """
+        principal.check_controller(name)
+        module_id = await asyncio.to_thread(store.resolve, name, principal.auth)
+        return MarkdownResponse(await asyncio.to_thread(store.readme, module_id))
 
     @routes.delete("/{module_id}")
     @with_policy(_POLICY)

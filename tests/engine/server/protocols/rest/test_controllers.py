@@ -1,6 +1,7 @@
 """AICI REST's controllers: storing, naming and rights. The tests compile with the real compiler."""
 
 import hashlib
+import tomllib
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -8,11 +9,13 @@ import pytest
 from httpx2 import Response
 from starlette.testclient import TestClient
 
-from aici_controllers.store import Store, shipped
+from aici_controllers.catalog import SHIPPED
+from aici_controllers.store import README_SECTION, Store, shipped
 from aici_engine.server.api.app import create_app
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
+from aici_runtime.modules.custom_sections import with_custom_section
 from tests.engine.server.gateway.test_api_keys import key_file
 from tests.runtime.support import wat
 from tests.support import large_module
@@ -373,3 +376,25 @@ uploads_per_hour = 2
         refused = self.upload(ask, 1, "rare")
         assert refused.json()["message"] == "the key rare may upload 2 controllers an hour"
         assert 1_700 < int(refused.headers["retry-after"]) <= 1_800
+
+
+def test_readmes_of_shipped_and_of_uploaded_modules(ask: Ask) -> None:
+    shipped_one = ask("GET", "/regex/readme", key="eve")
+    assert shipped_one.headers["content-type"].startswith("text/markdown")
+    assert shipped_one.text == Path("controllers/guests/regex/README.md").read_text()
+    assert ask("GET", "/grammar/readme", key="eve").status_code == 403
+    documented = with_custom_section(WASM, README_SECTION, "# Mine ü".encode() + b"\xff")
+    module_id = ask("POST", "", content=documented, key="ann").json()["module_id"]
+    assert ask("GET", f"/{module_id}/readme", key="ann").text == "# Mine ü\ufffd"
+    assert ask("GET", f"/{module_id}/readme", key="bob").status_code == 404
+    ask("POST", "", content=WASM, key="ann")
+    missing = ask("GET", f"/{HEX}/readme", key="ann")
+    assert (missing.status_code, "aici.readme" in missing.json()["hint"]) == (404, True)
+
+
+def test_the_package_has_the_readme_of_every_shipped_controller() -> None:
+    included = tomllib.loads(Path("pyproject.toml").read_text())
+    readmes = included["tool"]["hatch"]["build"]["targets"]["wheel"]["force-include"]
+    assert {path: to for path, to in readmes.items() if to.startswith("aici_controllers/readmes/")} == {
+        f"controllers/guests/{name}/README.md": f"aici_controllers/readmes/{name}.md" for name in SHIPPED
+    }
