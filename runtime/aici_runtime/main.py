@@ -28,6 +28,7 @@ from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, WorkerSlotTable
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
 from aici_runtime.protocol.stepper import Stepper
+from aici_runtime.recordings.token_texts import TokenTexts
 from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.supervision import side_process, spawner
 from aici_runtime.supervision.service_processes import ServiceProcesses
@@ -211,7 +212,8 @@ def _trace(settings: Settings, loaded: LoadedVocabulary, masks: shm.Region) -> R
     if settings.trace is None:
         return NoTrace()
     path = Path(str(settings.trace).replace("%p", str(os.getpid())))
-    trace = Trace(path, MaskReader(masks, settings.bias_dtype, loaded.vocab_size))
+    reader = MaskReader(masks, settings.bias_dtype, loaded.vocab_size)
+    trace = Trace(path, reader, TokenTexts(loaded.tries["v1"]))
     trace.begin(settings, loaded)
     return trace
 

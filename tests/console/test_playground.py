@@ -195,6 +195,7 @@ def test_a_recording_is_stepped_through_without_a_model(server: Server, open_pag
     labels = chips(page, 1)
     assert labels[-1].startswith("end, ")
     assert any(label.startswith("sampled, removed later, ") for label in labels)
+    assert "forced, done" in labels  # the recording has the texts of its tokens
     assert any(label.startswith("taken back, ↩ ") for label in labels)
     expect(page.get_by_role("article", name="Branch 0").locator(".note").first).to_contain_text('a = "1"')
     detail = page.get_by_role("region", name="Step", exact=True)

@@ -4,7 +4,9 @@
 
 The first line of a runtime holds its answer to `tokens` and a field `aicirt`: the facts needed to start a runtime
 alike. Other lines have extra fields where a replay needs them: `masks`, hashes of the mask rows named in the response;
-`raw`, base64 of a message that is not JSON; `implied`, for a module from the store, recorded before its first use.
+`raw`, base64 of a message that is not JSON; `implied`, for a module from the store, recorded before its first use. Two
+more fields are for readers without the tokenizer: `texts`, the bytes in hex of the tokens that no earlier line had;
+`allowed`, how many tokens each mask allows.
 
 A line is written before its response is sent. So every consequence of a response stands after the line, from any
 process.
@@ -32,6 +34,7 @@ from aici_runtime.memory.shm import Region
 from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.tags import is_module_id
 from aici_runtime.modules.upload import read_upload
+from aici_runtime.recordings.token_texts import TokenTexts
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
 FORMAT = 1
@@ -67,14 +70,31 @@ class MaskReader:
             for seq_id in slots
         }
 
+    def num_allowed(self, command: Any, response: Any) -> dict[str, int]:
+        """Return how many tokens each mask of bits allows, by sequence; nothing for other masks and for protocol v2.
+        Forced tokens have no mask."""
+        data = response.get("data")
+        is_known = isinstance(command, dict) and command.get("op") in ("mid_process", "turn_process")
+        if not is_known or self.dtype != "bool" or not isinstance(data, dict) or "first_mask_byte_offset" in data:
+            return {}
+        rows = {str(op["id"]): row for row, op in enumerate(command["ops"])}
+        asked = [seq_id for seq_id, entry in data["seqs"].items() if not entry["error"] and entry["result"] is None]
+        return {
+            seq_id: int.from_bytes(self._row(0, rows[seq_id], self._row_bytes()), "little").bit_count()
+            for seq_id in asked
+        }
+
     def _row_bytes(self) -> int:
         return (
             mask_bytes(self.vocab_size) if self.dtype == "bool" else self.vocab_size * (4 if self.dtype == "f32" else 2)
         )
 
     def _hash(self, first: int, row: int, size: int) -> str:
+        return hashlib.blake2b(self._row(first, row, size), digest_size=8).hexdigest()
+
+    def _row(self, first: int, row: int, size: int) -> bytes:
         start = first + row * size
-        return hashlib.blake2b(self.memory[start : start + size], digest_size=8).hexdigest()
+        return bytes(self.memory[start : start + size])
 
 
 class Recorder(Protocol):
@@ -102,9 +122,10 @@ class Trace:
     """Appends to the file, one line per write. Every process and thread with the file may write, without locks: a fork
     could copy a held lock. If a write fails, the recording ends and nothing else."""
 
-    def __init__(self, path: Path, masks: MaskReader) -> None:
+    def __init__(self, path: Path, masks: MaskReader, texts: TokenTexts) -> None:
         """Raise OSError if the file cannot be opened."""
         self._masks = masks
+        self._texts = texts
         self._file: int | None = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         self._known: set[str] = set()  # ids of the modules in the file
 
@@ -130,7 +151,9 @@ class Trace:
             answer = None if response is None else orjson.loads(response)
             asked = _parsed(message) if command is None else command
             masks = {} if answer is None or side else self._masks.hashes(asked, answer)
-            more = {"masks": masks} if masks else {}
+            more: dict[str, object] = {"masks": masks} if masks else {}
+            if answer is not None and not side:
+                more |= self._notes(asked, answer)
             try:
                 if asked is None:
                     raise TypeError("no JSON")
@@ -142,6 +165,11 @@ class Trace:
         except Exception:  # noqa: BLE001 a bug; the engine must get its answer all the same
             self._file = None
             _log.exception("the recording ends here")
+
+    def _notes(self, asked: Any, answer: Any) -> dict[str, object]:
+        """Return what a reader without the tokenizer needs."""
+        notes = {"texts": self._texts.new(asked, answer), "allowed": self._masks.num_allowed(asked, answer)}
+        return {name: note for name, note in notes.items() if note}
 
     def before(self, request: ChannelRequest, registry: Registry) -> ChannelRequest:
         """Record the module named by the request, then return the request with the module id in place of a tag.

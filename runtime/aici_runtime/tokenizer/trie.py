@@ -44,6 +44,16 @@ def read_header(blob: bytes) -> tuple[int, TokenId]:
     return words[5], TokenId(words[6])
 
 
+def token_bytes(blob: bytes, token: TokenId) -> bytes:
+    """Return the bytes of a token of a trie of guest ABI v1; empty for a special token and for no token at all."""
+    _, size, node_bytes, offset_bytes, _, vocab_size, _ = _HEADER.unpack_from(blob)
+    if not 0 <= token < vocab_size:
+        return b""
+    (entry,) = struct.unpack_from("<I", blob, size + node_bytes + 4 * token)
+    begin = size + node_bytes + offset_bytes + (entry >> TOKEN_LEN_BITS)
+    return blob[begin : begin + (entry & ((1 << TOKEN_LEN_BITS) - 1))]
+
+
 def max_token_len(len_bits: int) -> int:
     """Return the longest token length in bytes. With 8 bits the greatest value stays unused, as in upstream AICI."""
     return MAX_TOKEN_LEN if len_bits == TOKEN_LEN_BITS else (1 << len_bits) - 1

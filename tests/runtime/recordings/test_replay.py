@@ -104,6 +104,9 @@ def test_the_recording_stands_alone(trace: Path) -> None:
     assert mid["masks"]["1"] != mid["masks"]["3"]
     (turn,) = [line for line in records if line["cmd"]["op"] == "turn_process"]
     assert turn["masks"] == {"1": mid["masks"]["1"]}
+    assert (mid["allowed"], turn["allowed"]) == ({"1": 2, "3": 3}, {"1": 2})
+    told = [line["texts"] for line in records if "texts" in line]
+    assert told == [{"1": b"!".hex()}]  # once, though both sequences append the token
     assert {line["suff"] for line in records} == {"", "-side"}
     assert all(isinstance(line["timestamp"], float) for line in records)
 

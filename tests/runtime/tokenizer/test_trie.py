@@ -18,6 +18,12 @@ def test_golden_vector() -> None:
     assert trie.serialize([b"a", b"ab", b"b", b""], TokenId(3)).hex() == GOLDEN
 
 
+def test_the_bytes_of_a_token() -> None:
+    blob = trie.serialize([b"a", b"ab", b"\xff" * 200, b""], TokenId(3))
+    texts = [trie.token_bytes(blob, TokenId(token)) for token in (0, 1, 2, 3, 4, -1)]
+    assert texts == [b"a", b"ab", b"\xff" * 200, b"", b"", b""]
+
+
 def walk(blob: bytes) -> dict[bytes, int]:
     """Return all tokens of a trie, walking as a guest walks: by `subtree_size` and `num_parents` alone."""
     _, header, node_bytes, *_ = struct.unpack_from("<7I", blob)

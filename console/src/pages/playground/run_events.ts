@@ -1,5 +1,5 @@
 // The events of `POST /v1/run` with `return_tokens` and `explain`: engine/aici_engine/server/protocols/rest/README.md.
-import { addStep, liveTokens, newBranch, takeBack, type Explanation, type Run } from "./run_model.ts";
+import { addStep, liveTokens, newBranch, suspend, takeBack, type Explanation, type Run } from "./run_model.ts";
 import { textOfHex } from "./token_text.ts";
 
 interface TokenItem {
@@ -92,7 +92,7 @@ function takeNotes(branch: Run["branches"][number], fork: ForkItem): void {
 function takeTokens(branch: Run["branches"][number], tokens: TokenItem[]): void {
   for (const token of tokens) {
     if (token.backtrack !== undefined) takeBack(branch, token.backtrack);
-    else if (token.suspended) addStep(branch, "suspended");
+    else if (token.suspended) suspend(branch);
     else
       addStep(branch, token.origin ?? "sampled", {
         token: token.id ?? null,

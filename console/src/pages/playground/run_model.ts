@@ -101,6 +101,11 @@ export function takeBack(branch: Branch, count: number): void {
   addStep(branch, "back", { count });
 }
 
+/** Append that the branch waits, once for steps of waiting in a row. */
+export function suspend(branch: Branch): void {
+  if (branch.steps.at(-1)?.kind !== "suspended" || branch.logs || branch.writes.length > 0) addStep(branch, "suspended");
+}
+
 /** The tokens of a branch that still count, those that it inherited first. */
 export function liveTokens(branch: Branch): { token: number; text: string }[] {
   const removed = branch.steps

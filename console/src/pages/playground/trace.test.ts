@@ -42,6 +42,15 @@ test("a recording becomes branches of steps", () => {
   assert.equal(textOf(child!), "Hi");
 });
 
+test("a sequence is asked again while it waits, and waits once", () => {
+  const wait = line(
+    { op: "turn_process", asked: [7], pre_ops: [] },
+    { pre_seqs: { 7: { ...fine, result: { suspend: true, num_forks: 1, ff_tokens: [] } } } },
+  );
+  const [traced] = readTrace([START, FORK, wait, wait].join("\n"));
+  assert.deepEqual(traced!.run.branches[0]!.steps.map((step) => step.kind), ["forced", "fork", "suspended"]);
+});
+
 test("a last line cut short is left out; anything else that is no recording is refused", () => {
   assert.equal(readTrace(`${START}\n${FORK}\n${MASK.slice(0, 50)}`).length, 1);
   for (const text of ["", "hello", `${START.slice(0, 9)}\n${FORK}`, "[]\n", '{"suff": "", "cmd": {}, "resp": null}'])

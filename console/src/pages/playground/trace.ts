@@ -1,5 +1,5 @@
 // Reads a recording of AICI_TRACE (runtime/aici_runtime/recordings/trace.py): the runs in it, without a model.
-import { addStep, newBranch, newRun, takeBack, type Branch, type Run } from "./run_model.ts";
+import { addStep, newBranch, newRun, suspend, takeBack, type Branch, type Run } from "./run_model.ts";
 import { writesOf, type WriteVar } from "./run_events.ts";
 import { textOfHex } from "./token_text.ts";
 
@@ -18,7 +18,7 @@ interface Answer {
   logs?: string;
   storage?: WriteVar[];
   micros?: number;
-  result?: { suspend?: boolean; num_forks?: number; ff_tokens?: number[]; backtrack?: number; stop?: boolean } | null;
+  result?: { suspend?: boolean; num_forks?: number; ff_tokens?: number[]; backtrack?: number; stop?: boolean; late?: boolean } | null;
 }
 
 interface Operation {
@@ -104,7 +104,8 @@ class Reading {
     const data = resp.data;
     if ("first_mask_byte_offset" in data) throw new TraceError("recordings of protocol v2 cannot be shown");
     for (const operation of (cmd.post_ops ?? []) as Operation[]) this.post(operation, data.post_seqs?.[operation.id]);
-    for (const operation of (cmd.pre_ops ?? []) as Operation[]) this.pre(operation, data.pre_seqs?.[operation.id]);
+    for (const operation of (cmd.pre_ops ?? []) as Operation[]) this.begin(operation);
+    for (const [id, answer] of Object.entries((data.pre_seqs ?? {}) as Record<string, Answer>)) this.pre(Number(id), answer);
     for (const operation of (cmd.ops ?? []) as Operation[]) this.fork(operation);
     for (const operation of (cmd.ops ?? []) as Operation[]) this.mid(operation, data.seqs?.[operation.id]);
     for (const id of (cmd.freed ?? []) as number[]) this.end(id, "ended");
@@ -122,17 +123,20 @@ class Reading {
     else fail(branch, String(resp?.error ?? "the controller did not start"));
   }
 
-  private pre(operation: Operation, answer: Answer | undefined): void {
+  private begin(operation: Operation): void {
     const request = operation.req_id === undefined ? undefined : this.session.requests.get(operation.req_id);
     if (request) this.session.sequences.set(operation.id, { traced: request, branch: request.run.branches[0]!, mid: null });
-    const branch = this.branch(operation.id);
-    if (!branch || !answer) return;
+  }
+
+  private pre(id: number, answer: Answer): void {
+    const branch = this.branch(id);
+    if (!branch) return;
     this.note(branch, answer);
     for (const token of answer.result?.ff_tokens ?? []) this.token(branch, token, true);
-    if (answer.result?.suspend) addStep(branch, "suspended");
+    if (answer.result?.suspend && !answer.result.late) suspend(branch); // a late guest sits out a step
     const forks = answer.result?.num_forks ?? 1;
     if (forks > 1) addStep(branch, "fork", { count: forks - 1 });
-    if (forks === 0) this.end(operation.id, "aici-stop");
+    if (forks === 0) this.end(id, "aici-stop");
   }
 
   private fork(operation: Operation): void {
