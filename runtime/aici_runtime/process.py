@@ -5,6 +5,7 @@ import _thread
 import contextlib
 import ctypes
 import functools
+import logging
 import os
 import resource
 import select
@@ -89,13 +90,17 @@ def start_thread(body: Callable[[], None], *, stack_bytes: int = _THREAD_STACK_B
 
 
 def forget_threads() -> None:
-    """Skip the work of `threading` after forks, in a process without such threads and in its forks.
+    """Skip the work of `threading` and `logging` after forks, in a process without such threads and in its forks.
 
-    The work takes a third of a millisecond per fork and writes to 400 KB of memory shared until then.
+    The work takes two thirds of a millisecond per fork and writes to 800 KB of memory shared until then. No thread logs
+    during a fork, so `logging` need not replace its locks: the fork gives back the lock taken before.
     """
     after_fork = getattr(threading, "_after_fork", None)
     if after_fork is not None:
         after_fork.__code__ = (lambda: None).__code__
+    reinit, release = (getattr(logging, name, None) for name in ("_after_at_fork_child_reinit_locks", "_releaseLock"))
+    if reinit is not None and release is not None:
+        reinit.__code__ = release.__code__
 
 
 def die_with(pidfd: int) -> None:

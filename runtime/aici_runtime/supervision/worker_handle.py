@@ -16,7 +16,7 @@ class WorkerHandle:
     moved. `control`: a socket to the worker, for the memory of forks; None before the worker announces itself.
 
     The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `is_lowered`:
-    the process has a lower priority than usual.
+    the process has a lower priority than usual. `pid`: 0 if not known yet.
     """
 
     slot: WorkerSlot
@@ -28,7 +28,7 @@ class WorkerHandle:
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
     is_lowered: bool = False
-    _pid: int = 0
+    pid: int = 0
 
     @property
     def process_fd(self) -> int:
@@ -68,9 +68,9 @@ class WorkerHandle:
 
     def _known_pid(self) -> int:
         """Return the pid; 0 without a process, or when the process was gone at the first call."""
-        if not self._pid and self.pidfd >= 0:
-            self._pid = worker_priority.pid_of(self.pidfd)
-        return self._pid
+        if not self.pid and self.pidfd >= 0:
+            self.pid = max(0, worker_priority.pid_of(self.pidfd))
+        return self.pid
 
     def send_memory(self, descriptor: int) -> bool:
         """Send a descriptor of the memory of a fork's slot. Return False if the worker cannot take it."""

@@ -7,7 +7,6 @@ priority; without, a lowered worker stays lowered.
 
 import contextlib
 import os
-from pathlib import Path
 
 _NICE, _LOWEST = 10, 19
 
@@ -39,9 +38,12 @@ def cpu_clock(pid: int) -> int:
 
 
 def pid_of(pidfd: int) -> int:
-    """Return the pid behind a pidfd; 0 if the process is gone, or has no number here."""
+    """Return the pid behind a pidfd; -1 if the process is gone, 0 if it has no number here, or for another file."""
     try:
-        info = Path(f"/proc/self/fdinfo/{pidfd}").read_text()
+        descriptor = os.open(f"/proc/self/fdinfo/{pidfd}", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
-    return max(0, int(next((line.split()[1] for line in info.splitlines() if line.startswith("Pid:")), "0")))
+    try:
+        return int(os.read(descriptor, 4096).partition(b"Pid:")[2].split(b"\n")[0] or b"0")
+    finally:
+        os.close(descriptor)

@@ -32,6 +32,7 @@ import orjson
 from aici_runtime import process
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
+from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.workers.worker_reports import WorkerReports
 
@@ -163,7 +164,7 @@ class WorkerSupervisor:
             _kill_unwatched(pid)
             pidfd = -1
         with self._lock:
-            return self._add(slot, pidfd)
+            return self._add(slot, pidfd, pid=pid)
 
     def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
         """Return the handle of a new pool."""
@@ -244,8 +245,8 @@ class WorkerSupervisor:
                     self._discard(req_id)
             return self._generation, [rid for rid, _ in unanswered]
 
-    def _add(self, slot: WorkerSlot, pidfd: int, control: int = -1) -> WorkerHandle:
-        worker = WorkerHandle(slot, pidfd, _control(control), dead=pidfd < 0)
+    def _add(self, slot: WorkerSlot, pidfd: int, control: int = -1, *, pid: int = 0) -> WorkerHandle:
+        worker = WorkerHandle(slot, pidfd, _control(control), dead=pidfd < 0, pid=pid)
         self._workers[slot.index] = worker
         if worker.dead:
             slot.mark_dead()
@@ -374,11 +375,11 @@ class WorkerSupervisor:
         if pidfd < 0:
             _kill_unwatched(pid)
         if slot.index in self._table.fork_half:
-            worker = self._add(slot, pidfd, control)
+            worker = self._add(slot, pidfd, control, pid=pid)
             if self._abandoned.pop(slot.index, None):
                 self._release(worker)
         elif generation == self._generation:
-            self._add(slot, pidfd, control)
+            self._add(slot, pidfd, control, pid=pid)
             self._starting.add(slot.index)
         elif pidfd >= 0:
             process.kill(pidfd)
@@ -417,12 +418,7 @@ def _close(descriptors: Iterable[int]) -> None:
 
 def _is_of(pidfd: int, pid: int) -> bool:
     """Whether the descriptor is of this process, or of a dead process, or missing."""
-    return pidfd < 0 or _pid_of(pidfd) in (pid, -1)
-
-
-def _pid_of(pidfd: int) -> int:
-    """Return the pid of the process behind the descriptor; -1 for a dead process, 0 for another file."""
-    return int(_text(f"/proc/self/fdinfo/{pidfd}").partition(b"Pid:")[2].split(b"\n")[0] or b"0")
+    return pidfd < 0 or worker_priority.pid_of(pidfd) in (pid, -1)
 
 
 def _is_child(pid: int, parent_pidfd: int) -> bool:
@@ -430,7 +426,7 @@ def _is_child(pid: int, parent_pidfd: int) -> bool:
         parent = int(_text(f"/proc/{pid}/stat").rpartition(b")")[2].split(maxsplit=2)[1])
     except OSError:
         return False
-    return parent_pidfd >= 0 and parent == _pid_of(parent_pidfd)
+    return parent_pidfd >= 0 and parent == worker_priority.pid_of(parent_pidfd)
 
 
 def _text(path: str) -> bytes:
