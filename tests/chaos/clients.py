@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import math
 import random
 import time
 import traceback
@@ -15,6 +16,7 @@ import httpx2 as httpx
 import websockets
 
 HUNG_S = 180.0
+_DOWN_S = 0.05
 _MODEL = "chaos"
 
 
@@ -38,8 +40,8 @@ class End(StrEnum):
 class Ends:
     """The ends of all requests, by protocol. `bad`: requests that hung, ended twice, or were cut while the server ran.
 
-    `last_api_death`: by the monotonic clock. `kept`: paths of files, batches and responses that the server has
-    promised to keep.
+    `last_api_death`: by the monotonic clock; infinite while there is no API process. `kept`: paths of files, batches
+    and responses that the server has promised to keep.
     """
 
     counts: Counter[tuple[str, End]] = field(default_factory=Counter)
@@ -257,9 +259,12 @@ ASKS: dict[str, tuple[Ask, int]] = {
 
 
 async def client(target: Target, rng: random.Random, num_requests: Callable[[], bool]) -> None:
-    """Send requests while `num_requests()` grants another one. One in eight leaves early."""
+    """Send requests while `num_requests()` grants another one and the API process is there. One in eight leaves
+    early."""
     names, weights = list(ASKS), [weight for _, weight in ASKS.values()]
     while num_requests():
+        while target.ends.last_api_death == math.inf:
+            await asyncio.sleep(_DOWN_S)
         [name] = rng.choices(names, weights)
         began = time.monotonic()
         patience_s = rng.random() * 0.3 if rng.random() < 0.125 else HUNG_S

@@ -2,7 +2,8 @@
 
 Each sample is a line of JSON in `--samples`, written when it is taken: `--report FILE` prints the table of a run that
 did not end. The slope of each kind of process is a least-squares line over its samples, with its standard error. The
-samples of one process are not independent: the error is computed from the means of blocks.
+samples of one process are not independent: the error is computed from the means of blocks. Caches fill up slowly, so
+the slope of the second half stands beside the slope of the whole.
 """
 
 import argparse
@@ -78,6 +79,7 @@ def _memory(served: Served) -> dict[str, list[float]]:
             continue
         private = sum(int(line.split()[1]) for line in lines if line.startswith("Private_"))
         found["aici" if pid == served.pid else command(pid)].append(private / 1024)
+    found.pop("", None)  # ended by now
     return found
 
 
@@ -105,17 +107,20 @@ def slope(
 
 def table(samples: dict[str, list[Sample]]) -> str:
     """Return the slope of each kind of process with enough samples."""
-    lines = [f"{'process':18}{'number':>8}{'first MiB':>11}{'last MiB':>10}{'MiB/hour':>10}{'error':>8}  slope"]
+    head = f"{'process':18}{'number':>8}{'first MiB':>11}{'last MiB':>10}{'MiB/hour':>10}{'error':>8}"
+    lines = [f"{head}{'2nd half':>10}{'error':>8}  slope of the 2nd half"]
     for process, found in sorted(samples.items()):
         kept = found[int(_WARM_UP * len(found)) :]
-        if len(kept) < 2 * _NUM_BLOCKS:
+        if len(kept) < 4 * _NUM_BLOCKS:
             lines.append(f"{process:18}{len(found)} samples are too few")
             continue
         at_s, mib = np.array([each.at_s for each in kept]), np.array([each.private_mib for each in kept])
         rate, error = slope(at_s, mib)
+        late_rate, late_error = slope(at_s[len(kept) // 2 :], mib[len(kept) // 2 :])
         number = float(np.mean([each.number for each in kept]))
-        says = "flat" if abs(rate) <= _MANY_ERRORS * error else "grows" if rate > 0 else "shrinks"
-        lines.append(f"{process:18}{number:>8.1f}{mib[0]:>11.1f}{mib[-1]:>10.1f}{rate:>10.2f}{error:>8.2f}  {says}")
+        says = "flat" if abs(late_rate) <= _MANY_ERRORS * late_error else "grows" if late_rate > 0 else "shrinks"
+        whole = f"{process:18}{number:>8.1f}{mib[0]:>11.1f}{mib[-1]:>10.1f}{rate:>10.2f}{error:>8.2f}"
+        lines.append(f"{whole}{late_rate:>10.2f}{late_error:>8.2f}  {says}")
     return "\n".join(lines)
 
 
