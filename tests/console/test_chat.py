@@ -60,13 +60,13 @@ def test_stopping_an_answer_frees_its_sequence(chat: Page, server: Server) -> No
     chat.locator("article.assistant .markdown").wait_for()
     assert wait_until(lambda: server.stats()["active_requests"] == 1, 30)
     assert server.stats()["cache_usage"] > 0
+    expect(chat.locator(".figures")).to_contain_text("tokens/s")
     chat.keyboard.press("Escape")
     expect(chat.locator("article.assistant")).to_contain_text("stopped")
     assert wait_until(is_free(server), 30)
     text = chat.locator("article.assistant .markdown").inner_text()
     assert re.fullmatch(r"[a-z ]{1,2999}", text)
     expect(chat.get_by_label("Message", exact=True)).to_be_focused()
-    expect(chat.locator(".figures")).to_contain_text("tokens/s")
 
 
 def test_branches_continue_and_reload(chat: Page) -> None:
@@ -98,6 +98,7 @@ def test_branches_continue_and_reload(chat: Page) -> None:
     chat.keyboard.press("Enter")
     expect(chat.locator("article.assistant .markdown")).to_have_text(longer)
     expect(previous).to_be_focused()
+    screenshot(chat, "chat-branches")
     chat.wait_for_timeout(700)  # the conversation is kept half a second after a change
     chat.reload()
     chat.get_by_role("button", name="Count to twenty.", exact=True).click()
@@ -123,7 +124,9 @@ def test_an_answer_keeps_to_its_constraint(chat: Page, kind: str, text: str, pat
     constrain(chat, kind, text)
     ask(chat, "Is tea hot?")
     answered(chat)
-    assert re.fullmatch(pattern, chat.locator("article.assistant .markdown").inner_text())
+    answer = chat.locator("article.assistant .markdown").inner_text()
+    assert re.fullmatch(pattern, answer)
+    expect(chat.locator("h1 + [role=status]")).to_have_text(f"Answer: {answer}")
 
 
 def test_shipped_grammars_controllers_and_errors(server: Server, open_page: OpenPage) -> None:

@@ -30,6 +30,7 @@ test("texts, thoughts, figures and the end", async () => {
   assert.deepEqual(found.map((piece) => piece.text), ["", "", "a", "b"]);
   assert.equal(found[1]?.thought, "hm");
   assert.equal(found[0]?.figures, null);
+  assert.equal(found[2]?.figures?.tokensPerSecond, null);
   // Times: the first token at 1100, the third at 1200.
   assert.deepEqual(found[3]?.figures, {
     promptTokens: 9,

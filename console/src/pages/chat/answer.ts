@@ -56,6 +56,9 @@ export async function* pieces(
   if (!ended) throw new StreamError("");
 }
 
+/** In a shorter time, tokens of several steps arrive together, and their speed is that of the connection. */
+const SHORTEST_MS = 100;
+
 function figuresOf(chunk: Chunk, sent: number, first: number | null, at: number): Figures | null {
   if (!chunk.usage || first === null) return null;
   const tokens = chunk.usage.completion_tokens;
@@ -65,6 +68,6 @@ function figuresOf(chunk: Chunk, sent: number, first: number | null, at: number)
     tokens,
     firstMs: first - sent,
     totalMs: at - sent,
-    tokensPerSecond: tokens > 1 && at > first ? ((tokens - 1) * 1000) / (at - first) : null,
+    tokensPerSecond: tokens > 1 && at - first >= SHORTEST_MS ? ((tokens - 1) * 1000) / (at - first) : null,
   };
 }

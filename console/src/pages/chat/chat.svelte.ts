@@ -5,6 +5,7 @@ import { texts } from "../../texts.ts";
 import { pieces, STREAMED, StreamError, type Piece } from "./answer.ts";
 import {
   addTurn,
+  childrenOf,
   chooseSibling,
   messagesTo,
   newConversation,
@@ -30,7 +31,8 @@ class Chat {
   said = $state("");
   /** Why conversations are not kept, or why a file was refused. */
   problem = $state("");
-  readonly turns = $derived(path(this.now));
+  readonly #children = $derived(childrenOf(this.now));
+  readonly turns = $derived(path(this.now, this.#children));
   #abort: AbortController | null = null;
   #store = new Store();
   #unsaved: Conversation | null = null;
@@ -142,6 +144,11 @@ class Chat {
   /** Let the model go on from the end of an answer. */
   async continue(turn: Turn) {
     if (!this.running) await this.#answer(turn);
+  }
+
+  /** Return the turns in the same place, `turn` among them. */
+  branches(turn: Turn): Turn[] {
+    return this.#children.get(turn.parent) ?? [];
   }
 
   choose(turn: Turn, step: 1 | -1) {

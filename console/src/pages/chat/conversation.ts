@@ -4,7 +4,7 @@ import type { Message, Settings } from "./settings.ts";
 
 export type Ending = "stop" | "length" | "stopped" | "failed" | "interrupted" | "tool_calls";
 
-/** Times in milliseconds. `tokensPerSecond` counts from the first token on; null for a single token. */
+/** Times in milliseconds. `tokensPerSecond` counts from the first token on; null for a time that is too short. */
 export interface Figures {
   promptTokens: number;
   cachedTokens: number;
@@ -50,18 +50,19 @@ export function newConversation(settings: Settings, now = Date.now()): Conversat
   return { id: newId(), title: "", created: now, changed: now, settings, turns: [], chosen: {} };
 }
 
-export function siblings(conversation: Conversation, turn: Pick<Turn, "parent">): Turn[] {
-  return conversation.turns.filter((each) => each.parent === turn.parent);
-}
-
-/** Return the turns that are shown, first to last. */
-export function path(conversation: Conversation): Turn[] {
+/** Return the turns by their parent; the first turns by null. */
+export function childrenOf(conversation: Conversation): Map<string | null, Turn[]> {
   const children = new Map<string | null, Turn[]>();
   for (const turn of conversation.turns) {
     const known = children.get(turn.parent);
     if (known) known.push(turn);
     else children.set(turn.parent, [turn]);
   }
+  return children;
+}
+
+/** Return the turns that are shown, first to last. */
+export function path(conversation: Conversation, children = childrenOf(conversation)): Turn[] {
   const found: Turn[] = [];
   for (let parent: string | null = null; ; ) {
     const here: Turn[] = children.get(parent) ?? [];
@@ -103,7 +104,7 @@ export function addTurn(
 
 /** Show another sibling: `step` 1 is the next, -1 the one before. The first follows the last. */
 export function chooseSibling(conversation: Conversation, turn: Turn, step: 1 | -1): void {
-  const all = siblings(conversation, turn);
+  const all = conversation.turns.filter((each) => each.parent === turn.parent);
   const other = all.at((all.findIndex((each) => each.id === turn.id) + step) % all.length);
   if (other) conversation.chosen[turn.parent ?? ROOT] = other.id;
 }
