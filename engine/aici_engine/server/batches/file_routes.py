@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Iterator
-from typing import Annotated, Any, Final, Literal
+from typing import IO, Annotated, Any, Final, Literal
 
 from fastapi import APIRouter, Query, Request
 from fastapi.responses import StreamingResponse
@@ -12,6 +12,7 @@ from aici_base.errors import UsageError
 from aici_engine.server.errors import MissingFieldError, UnknownFieldError
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.multipart import FormField, read_form
+from aici_engine.server.gateway.request_limits import body_file
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.batch_store import BatchStore, KeptFile, Order
 
@@ -52,11 +53,11 @@ def router(store: BatchStore) -> APIRouter:
     routes = APIRouter(prefix="/v1/files", tags=["openai"])
 
     @routes.post("", openapi_extra=_UPLOAD)
-    @with_policy(RoutePolicy(max_body_bytes=MAX_FILE_BYTES + (1 << 20)))
+    @with_policy(RoutePolicy(max_body_bytes=MAX_FILE_BYTES + (1 << 20), has_large_body=True))
     async def upload(request: Request, principal: Caller) -> dict[str, Any]:
         """Keep a file of requests for `/v1/batches`."""
-        form = read_form(request.headers.get("content-type", ""), await request.body())
-        return await asyncio.to_thread(_upload, store, principal.name, form)
+        kind, body = request.headers.get("content-type", ""), body_file(request.scope)
+        return await asyncio.to_thread(_upload, store, principal.name, kind, body)
 
     @routes.get("")
     @with_policy(RoutePolicy())
@@ -96,7 +97,8 @@ def page(data: list[dict[str, Any]], *, has_more: bool) -> dict[str, Any]:
     return {"object": "list", "data": data, **ends, "has_more": has_more}
 
 
-def _upload(store: BatchStore, owner: str, form: dict[str, FormField]) -> dict[str, Any]:
+def _upload(store: BatchStore, owner: str, content_type: str, body: IO[bytes]) -> dict[str, Any]:
+    form = read_form(content_type, body)
     if unknown := [name for name in form if name not in _FIELDS]:
         name = unknown[0][:80]
         raise UnknownFieldError(f"the parameter {name} is not supported", hint=f"leave {name} out", param=name)
@@ -106,11 +108,11 @@ def _upload(store: BatchStore, owner: str, form: dict[str, FormField]) -> dict[s
     if (purpose := _text(form, "purpose")) != "batch":
         raise UsageError(f"the purpose {purpose[:80]!r} is not supported", hint="use batch", param="purpose")
     file = form["file"]
-    if not file.content or len(file.content) > MAX_FILE_BYTES:
-        what = f"is larger than {MAX_FILE_BYTES >> 20} MiB" if file.content else "is empty"
+    if not 0 < file.size_bytes <= MAX_FILE_BYTES:
+        what = f"is larger than {MAX_FILE_BYTES >> 20} MiB" if file.size_bytes else "is empty"
         raise UsageError(f"the file {what}", param="file")
     filename = (file.filename or "upload.jsonl")[:255]
-    kept = store.add_file(owner, filename=filename, purpose="batch", content=file.content, ttl_s=_ttl_s(form))
+    kept = store.add_file(owner, filename=filename, purpose="batch", content=file, ttl_s=_ttl_s(form))
     return _shown(kept)
 
 
@@ -126,7 +128,7 @@ def _ttl_s(form: dict[str, FormField]) -> int | None:
 
 
 def _text(form: dict[str, FormField], name: str) -> str:
-    return form[name].content.decode(errors="replace") if name in form else ""
+    return form[name].text() if name in form else ""
 
 
 def _shown(file: KeptFile) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class RoutePolicy:
     `is_quiet`: the access log shows a successful request at level DEBUG only.
     `errors`: the shape of error responses. `is_streamed`: the answer may be a stream of server-sent events.
     `max_body_bytes`, `timeout_s`: in place of the server's limits; None leaves the server's limits.
+    `has_large_body`: the body is written to a file, `request_limits.body_file`, and the route's own body is empty.
     """
 
     needs_key: bool = True
@@ -38,6 +39,7 @@ class RoutePolicy:
     is_streamed: bool = False
     max_body_bytes: int | None = None
     timeout_s: float | None = None
+    has_large_body: bool = False
 
 
 ELSEWHERE: Final = RoutePolicy()

@@ -13,7 +13,7 @@ import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal, NamedTuple, Self, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
 from aici_base.errors import InUseError, NotFoundError, QuotaError
 from aici_engine.server.config import KeptFilesLimits
@@ -86,6 +86,15 @@ class Result(NamedTuple):
     text: bytes
 
 
+class Content(Protocol):
+    """The bytes of a file that may be too large for the memory."""
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def pieces(self, piece_bytes: int) -> Iterator[bytes]: ...
+
+
 class BatchStore:
     """Keeps files and batches. A context manager. Without a `path`, the store ends with the process.
 
@@ -110,16 +119,22 @@ class BatchStore:
         self.problem = self._database.problem
 
     def add_file(
-        self, owner: str, *, filename: str, purpose: str, content: bytes, ttl_s: float | None = None
+        self, owner: str, *, filename: str, purpose: str, content: bytes | Content, ttl_s: float | None = None
     ) -> KeptFile:
         """Keep a file. Raises QuotaError where a bound is reached."""
+        size_bytes = len(content) if isinstance(content, bytes) else content.size_bytes
         with self._database.transaction() as db:
             self._forget_old(db)
             [num_files] = db.execute("SELECT count(*) FROM files WHERE owner = ?", (owner,)).fetchone()
             if num_files >= self.limits.max_owner_files:
                 raise QuotaError(f"{num_files} files are kept for this key", hint="delete files that are not needed")
-            self._check_room(db, owner, len(content))
-            pieces = (content[at : at + self._chunk_bytes] for at in range(0, len(content), self._chunk_bytes))
+            self._check_room(db, owner, size_bytes)
+            if isinstance(content, bytes):
+                pieces: Iterator[bytes] = (
+                    content[at : at + self._chunk_bytes] for at in range(0, size_bytes, self._chunk_bytes)
+                )
+            else:
+                pieces = content.pieces(self._chunk_bytes)
             file_id = self._insert_file(db, owner, filename, purpose, pieces, ttl_s or self.limits.ttl_s)
             return KeptFile(*db.execute(f"{_FILE} WHERE id = ?", (file_id,)).fetchone())
 

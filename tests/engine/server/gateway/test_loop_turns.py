@@ -13,6 +13,7 @@ from aici_engine.server.gateway.body_shape import MAX_CONTAINERS, MAX_MEMBERS, M
 from tests.support.loop_turns import WatchedServer, watched_server
 
 _BODY_BYTES = (8 << 20) - 500
+_FILE_BYTES = 100 << 20
 _MOST_MS = 100.0
 """Twice the aim, because a busy machine's processor is slower. The first server held the loop for 100 to 4,000."""
 _ATTEMPTS = 3
@@ -108,6 +109,18 @@ def post(server: WatchedServer, path: str, body: bytes) -> None:
     assert answer.status_code < 500
 
 
+def upload(server: WatchedServer) -> None:
+    """Upload a file that has the begin of a boundary everywhere."""
+    line = b"\r\n--bound"
+    form = b'--boundary\r\nContent-Disposition: form-data; name="%b"%b\r\n\r\n%b\r\n'
+    file = form % (b"file", b'; filename="a"', line * (_FILE_BYTES // len(line)))
+    body = file + form % (b"purpose", b"", b"batch") + b"--boundary--\r\n"
+    kind = {"Content-Type": "multipart/form-data; boundary=boundary"}
+    answer = httpx2.post(f"{server.url}/v1/files", content=body, headers=kind, timeout=60)
+    assert answer.status_code == 200, answer.text
+    assert httpx2.delete(f"{server.url}/v1/files/{answer.json()['id']}", timeout=60).status_code == 200
+
+
 def send(server: WatchedServer, message: bytes) -> str:
     with connect(f"{server.url.replace('http', 'ws')}/lmtp", max_size=None) as socket:
         socket.send(message.decode())
@@ -139,6 +152,10 @@ def test_bodies_do_not_hold_the_loop(server: WatchedServer, name: str) -> None:
 @pytest.mark.parametrize("name", MESSAGES)
 def test_messages_of_lmtp_do_not_hold_the_loop(server: WatchedServer, name: str) -> None:
     assert held_ms(server, lambda: send(server, MESSAGES[name])) < _MOST_MS
+
+
+def test_an_upload_does_not_hold_the_loop(server: WatchedServer) -> None:
+    assert held_ms(server, lambda: upload(server)) < _MOST_MS
 
 
 def test_the_watchdog_sees_a_held_loop(server: WatchedServer) -> None:

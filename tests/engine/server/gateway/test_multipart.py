@@ -1,6 +1,7 @@
 """Forms are read as a client writes them, and as another parser reads them."""
 
 import contextlib
+import io
 from email.parser import BytesParser
 from email.policy import HTTP
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aici_base.errors import UsageError
+from aici_base.errors import TooLargeError, UsageError
 from aici_engine.server.gateway.multipart import FormField, read_form
 
 _KIND = "multipart/form-data; boundary=xyz"
@@ -23,12 +24,18 @@ def _part(name: str, content: bytes = b"1") -> bytes:
     return f'Content-Disposition: form-data; name="{name}"\r\n\r\n'.encode() + content
 
 
+def content_of(field: FormField) -> bytes:
+    pieces = list(field.pieces(3))
+    assert all(len(piece) == 3 for piece in pieces[:-1])
+    return b"".join(pieces)
+
+
 @given(st.binary(max_size=200), st.sampled_from(["a.jsonl", "ä b.jsonl", 'q"uote.jsonl', "semi;colon"]), st.text())
 def test_forms_of_a_client(content: bytes, filename: str, text: str) -> None:
     request = httpx2.Request("POST", "http://it/", data={"purpose": text}, files={"file": (filename, content)})
-    form = read_form(request.headers["content-type"], request.read())
-    assert form["purpose"].content.decode() == text
-    assert form["file"].content == content
+    form = read_form(request.headers["content-type"], io.BytesIO(request.read()))
+    assert form["purpose"].text() == text
+    assert content_of(form["file"]) == content
     assert form["file"].filename in (filename, filename.replace('"', "%22"))
 
 
@@ -38,7 +45,9 @@ def test_content_as_the_standard_library_reads_it(pieces: list[bytes]) -> None:
     if b"\r\n--xyz" in b"\r\n" + content:
         return  # the client must choose another boundary
     body = _form(_part("file", content))
-    assert read_form(_KIND, body) == {"file": FormField(content)}
+    form = read_form(_KIND, io.BytesIO(body))
+    assert list(form) == ["file"]
+    assert content_of(form["file"]) == content
     if b"\r" not in content and b"\n" not in content:  # the standard library takes other ends of lines for its own
         head = f"Content-Type: {_KIND}\r\n\r\n".encode()
         [other] = BytesParser(policy=HTTP).parsebytes(head + body).iter_parts()
@@ -64,11 +73,27 @@ def test_content_as_the_standard_library_reads_it(pieces: list[bytes]) -> None:
 )
 def test_other_bodies_are_refused(kind: str, body: bytes, said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        read_form(kind, body)
+        read_form(kind, io.BytesIO(body))
 
 
 @given(st.binary(max_size=300))
 def test_no_body_is_more_than_refused(body: bytes) -> None:
     for each in (body, b"--xyz\r\n" + body, _form(body)):
         with contextlib.suppress(UsageError):
-            read_form(_KIND, each)
+            read_form(_KIND, io.BytesIO(each))
+
+
+@pytest.mark.parametrize("before", range(-20, 20))
+def test_a_boundary_is_found_wherever_a_large_file_ends(before: int) -> None:
+    """The body is searched in blocks of a mebibyte: the boundary may lie across two."""
+    content = b"x" * ((1 << 20) - 60 + before) + b"\r\n--xy"
+    form = read_form(_KIND, io.BytesIO(_form(_part("file", content), _part("purpose"))))
+    assert form["file"].size_bytes == len(content)
+    assert form["purpose"].text() == "1"
+
+
+def test_a_text_is_short() -> None:
+    form = read_form(_KIND, io.BytesIO(_form(_part("purpose", b"x" * (64 << 10)), _part("file", b"x" * (65 << 10)))))
+    assert len(form["purpose"].text()) == 64 << 10
+    with pytest.raises(TooLargeError, match="the field file has 66560 bytes: at most 65536 are read"):
+        form["file"].text()
