@@ -31,7 +31,11 @@ def test_every_route_has_a_policy(policies: RoutePolicies) -> None:
     assert {path for path, policy in pages if not policy.needs_key} == {"/", "/health", "/ready"}
     assert {path for path, policy in pages if policy.needs_key and not policy.is_counted} == {
         "/stats",
+        "/stats/events",
         "/stats/history",
+        "/v1/key",
+        "/v1/requests",
+        "/v1/requests/{id}",
         "/metrics",
         "/cluster",
         "/replicas",
