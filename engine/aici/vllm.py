@@ -9,7 +9,7 @@ A request names its constraint in `vllm_xargs`: `{"aici": "{\"regex\": \"[0-9]+\
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import vllm
 from vllm.v1.core.sched.output import GrammarOutput
@@ -21,14 +21,13 @@ from aici.append_only import AppendOnlyGuests
 from aici.errors import UsageError
 from aici.local import bring_module
 from aici.vllm_request import check_sampling, constraint_of
-from aici.vllm_scheduling import GuestScheduling, ScheduledGuests, Words
+from aici.vllm_scheduling import GuestScheduling, ScheduledGuests
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
 from aici_controllers.store import Store
+from aici_engine.vllm.llm_engine import check_version
+from aici_engine.vllm.row_engine import Words
 from aici_runtime.client import Runtime, RuntimeConfig
-
-VERSIONS: Final = ("0.32",)
-"""The versions of vLLM that aici was tested with. vLLM's interface for schedulers may change with each version."""
 
 
 class ControlledScheduler(GuestScheduling, PlainScheduler):  # type: ignore[misc]
@@ -38,7 +37,7 @@ class ControlledScheduler(GuestScheduling, PlainScheduler):  # type: ignore[misc
     """
 
     def __init__(self, vllm_config: Any, *args: Any, **kwargs: Any) -> None:
-        check_version()
+        check_version(vllm.__version__)
         if vllm_config.scheduler_config.async_scheduling:
             raise UsageError(
                 "a step of async scheduling begins before the tokens of the last step are known",
@@ -85,15 +84,6 @@ class RequestCheck(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc]
 
     def apply(self, logits: Any, ctx: Any = None) -> Any:  # noqa: ARG002
         return logits
-
-
-def check_version() -> None:
-    """Raise UsageError for a version of vLLM that aici was not tested with."""
-    if not vllm.__version__.startswith(tuple(f"{version}." for version in VERSIONS)):
-        raise UsageError(
-            f"aici.vllm goes with vLLM {' and '.join(VERSIONS)}, not with {vllm.__version__}",
-            hint=f"pip install 'vllm=={VERSIONS[-1]}.*'",
-        )
 
 
 class _RuntimeOf:

@@ -19,18 +19,17 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
 from aici.append_only import AppendOnlyGuests, Bits
 from aici.constraints import Constraint
 from aici.vllm_request import check_sampling, constraint_of
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
+from aici_engine.vllm.eos_words import EosWords
+from aici_engine.vllm.row_engine import Words
 
 _SHORT_S: Final = 0.01
 _log = logging.getLogger(__name__)
-
-Words = npt.NDArray[np.int32]
 
 
 class GuestStarter(Protocol):
@@ -57,7 +56,7 @@ class ScheduledGuests:
     def __init__(self, open_runtime: Callable[[], GuestStarter], *, num_logits: int) -> None:
         self._open = open_runtime
         self._runtime: GuestStarter | None = open_runtime()
-        self._num_words = -(-num_logits // 32)
+        self._num_logits = num_logits
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="aici-start")
         self._starting: dict[str, tuple[Any, Future[None]]] = {}
         self._running: dict[str, tuple[Any, int]] = {}
@@ -169,21 +168,9 @@ class ScheduledGuests:
 
     def _words(self, key: str, bits: Bits) -> Words:
         """Return a mask in words over all logits, with every EOS of the request where the guest allows EOS."""
-        words = np.zeros(self._num_words, np.int32)
-        given = bits.view(np.int32)[: self._num_words]
-        words[: len(given)] = given
         params = self._running[key][0].sampling_params
-        ends = set(params.all_stop_token_ids) | ({params.eos_token_id} - {None})
-        eos = self._alive().eos_token
-        is_open = bool(bits[eos // 8] >> eos % 8 & 1)
-        bytes_ = words.view(np.uint8)
-        for token in ends | {eos}:
-            if token // 8 < len(bytes_):
-                bit = np.uint8(1 << token % 8)
-                # An EOS that does not end the request of vLLM would be a token of the text.
-                bytes_[token // 8] = (
-                    bytes_[token // 8] | bit if is_open and token in ends else bytes_[token // 8] & ~bit
-                )
+        ends = {params.eos_token_id, *params.all_stop_token_ids} - {None}
+        words = EosWords(num_logits=self._num_logits, eos_token=self._alive().eos_token, all_eos=ends).of(bits)
         if not words.any():
             self._fail(key, AiciError("the controller ends the text, and vLLM knows no EOS for the request"))
         return words

@@ -1,11 +1,14 @@
 """The engine and the server that tests share: both with the default model and the real runtime."""
 
+import os
+import shlex
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from aici_controllers.catalog import guest_path
-from aici_engine.config import EngineConfig
+from aici_engine.config import EngineConfig, VllmSettings
 from aici_engine.engine import Engine
 from aici_engine.request import ControllerCall
 from aici_runtime.client import Runtime, RuntimeConfig
@@ -24,7 +27,12 @@ def runtime() -> Iterator[Runtime]:
 
 @pytest.fixture(scope="session")
 def engine(runtime: Runtime) -> Iterator[Engine]:
-    with Engine(EngineConfig(model_dir=default_model_dir()), runtime=runtime) as engine:
+    """With AICI_TEST_VLLM="FLAGS", in an environment with vLLM: the engine on vLLM. See `CONTRIBUTING.md`."""
+    config = EngineConfig(model_dir=default_model_dir())
+    if (flags := os.environ.get("AICI_TEST_VLLM")) is not None:
+        vllm = VllmSettings(args=tuple(shlex.split(flags)))
+        config = replace(config, vllm=vllm, dtype="bfloat16", max_context=1024, max_num_seqs=16)
+    with Engine(config, runtime=runtime) as engine:
         yield engine
 
 

@@ -13,8 +13,9 @@ import pytest
 
 from aici.append_only import AppendOnlyGuests
 from aici.local import bring_module
-from aici.vllm_scheduling import GuestScheduling, ScheduledGuests, Words
+from aici.vllm_scheduling import GuestScheduling, ScheduledGuests
 from aici_controllers.store import Store
+from aici_engine.vllm.row_engine import Words
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.engine.support import EOS, EOT, VOCAB_SIZE, write_tokenizer
 from tests.support.fake_vllm import ControlledFakeScheduler, FakeRequest, FakeScheduler, params, run, text

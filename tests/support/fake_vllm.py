@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from aici.vllm_scheduling import GuestScheduling, Words
+from aici.vllm_scheduling import GuestScheduling
+from aici_engine.vllm.row_engine import Words
 from tests.engine.support import EOS, EOT, VOCAB_SIZE
 
 
