@@ -31,3 +31,10 @@ def vllm_settings(engine: EngineName, python: Path | None, args: str | None) -> 
     except ValueError as error:
         raise UsageError(f"--engine-args cannot be read: {error}", hint="close the quotes") from None
     return VllmSettings(args=tuple(found), python=None if python is None else python.absolute())
+
+
+def engine_flags(engine: EngineName, python: Path | None, args: str | None) -> list[str]:
+    """Return the flags of `aici serve` for an engine. Raises UsageError for flags that exclude each other."""
+    vllm_settings(engine, python, args)
+    given = {"--engine": engine, "--engine-python": python, "--engine-args": args}
+    return [part for flag, value in given.items() if value is not None for part in (flag, str(value))]

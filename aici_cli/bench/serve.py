@@ -13,6 +13,7 @@ from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_cli.bench.plot import check_plot, plot_serve
 from aici_cli.output import print_json, say
 from aici_cli.tables import print_table
+from aici_cli.vllm_flags import ARGS_HELP, ENGINE_HELP, PYTHON_HELP, EngineName, engine_flags
 
 _PROMPTS = [f"Chapter {number}. It was a quiet morning in the village, and" for number in range(1, 65)]
 _PATTERN = r"[a-zA-Z0-9 ,.]{4000}"
@@ -25,6 +26,9 @@ def serve(
     server: Annotated[str | None, typer.Option(help="A running server (default: start one).")] = None,
     model: Annotated[str | None, typer.Option(help="The model of the started server.")] = None,
     replicas: Annotated[str, typer.Option(metavar="N|A:B", help="Replicas of the started server.")] = "1",
+    engine: Annotated[EngineName, typer.Option(help=ENGINE_HELP)] = "native",
+    engine_python: Annotated[Path | None, typer.Option(metavar="PATH", help=PYTHON_HELP)] = None,
+    engine_args: Annotated[str | None, typer.Option(metavar="FLAGS", help=ARGS_HELP)] = None,
     concurrency: Annotated[
         list[int] | None, typer.Option(min=1, help="Concurrent clients; may be repeated (default: 1, 2, 4 ... 64).")
     ] = None,
@@ -48,10 +52,13 @@ def serve(
     check_plot(plot)
     if server is not None and replicas != "1":
         raise UsageError("--replicas is for a started server", hint="give the running server the flag")
+    flags = ["--replicas", replicas, *engine_flags(engine, engine_python, engine_args)]
+    if server is not None and engine != "native":
+        raise UsageError("--engine is for a started server", hint="give the running server the flag")
     if quick:
         num_tokens, rounds = min(num_tokens, 16), 1
     levels = concurrency or ([1, 4, 16] if quick else [1, 2, 4, 8, 16, 32, 64])
-    with _server(server, model, max(levels), replicas) as (url, headers):
+    with _server(server, model, max(levels), flags) as (url, headers):
         bench = _Bench(url, headers, num_tokens)
         bench.measure("warm-up", {"concurrency": 2, "num_requests": 4}, 1)
         rows = []
@@ -138,7 +145,7 @@ def percentile(values: Sequence[float], percent: float) -> float:
 
 @contextmanager
 def _server(
-    url: str | None, model: str | None, max_num_seqs: int, replicas: str
+    url: str | None, model: str | None, max_num_seqs: int, flags: Sequence[str]
 ) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield the URL of `/v1` and the headers with the key."""
     from aici.remote.address import split_url
@@ -146,7 +153,7 @@ def _server(
     if url is not None:
         yield split_url(url)
         return
-    options = ["--max-num-seqs", str(max_num_seqs), "--replicas", replicas]
+    options = ["--max-num-seqs", str(max_num_seqs), *flags]
     # As many sequences as clients: no request waits in a queue. `--server` can measure a queue.
     with started_server(model, *options) as started:
         yield split_url(started)

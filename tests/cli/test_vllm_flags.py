@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from aici_base.errors import UnavailableError, UsageError
-from aici_cli.vllm_flags import vllm_settings
+from aici_cli.vllm_flags import engine_flags, vllm_settings
 from aici_engine.config import EngineConfig, VllmSettings
 from aici_engine.vllm.llm_engine import LlmEngine, check_version
 
@@ -17,6 +17,11 @@ def test_flags_of_vllm_are_one_text() -> None:
     python = Path(sys.executable)
     found = vllm_settings("vllm", python, "--tensor-parallel-size 2 --hf-overrides '{\"a\": 1}'")
     assert found == VllmSettings(args=("--tensor-parallel-size", "2", "--hf-overrides", '{"a": 1}'), python=python)
+
+
+def test_a_started_server_gets_the_same_flags() -> None:
+    assert engine_flags("native", None, None) == ["--engine", "native"]
+    assert engine_flags("vllm", None, "--enforce-eager") == ["--engine", "vllm", "--engine-args", "--enforce-eager"]
 
 
 @pytest.mark.parametrize(
