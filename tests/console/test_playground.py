@@ -145,6 +145,17 @@ def test_an_error_is_marked_at_its_line(
         screenshot(page, "playground-error")
 
 
+def test_a_failed_run_is_marked_where_the_script_failed(server: Server, open_page: OpenPage) -> None:
+    page = open_page(f"{server.url}/console/playground", allowed="400")
+    write(page, "import aici\n1 / 0\n", "Python")
+    page.get_by_role("button", name="Run", exact=True).click()
+    expect(page.get_by_role("region", name="Problems")).to_contain_text("2:1")
+    expect(page.get_by_role("region", name="Problems")).to_contain_text("divide by zero")
+    page.get_by_role("textbox", name="Source").press("End")
+    page.keyboard.type("#")
+    expect(page.get_by_role("region", name="Problems")).not_to_contain_text("divide by zero")
+
+
 def test_completion_knows_the_names_of_the_types(server: Server, open_page: OpenPage) -> None:
     page = playground(server, open_page)
     write(page, "")
@@ -167,6 +178,10 @@ def test_a_link_holds_the_whole_playground(server: Server, open_page: OpenPage) 
     expect(other.get_by_label("Seed")).to_have_value("42")
     expect(other.get_by_role("textbox", name="Source")).to_contain_text("aici.FixedTokens('here')")
     expect(other.get_by_role("article")).to_have_count(0)  # a link of a stranger runs nothing
+    other.get_by_label("Prompt").fill("Say it")
+    other.wait_for_function("() => location.hash === ''")  # the link no longer holds what is shown
+    other.reload()
+    expect(other.get_by_label("Prompt")).to_have_value("Say it")
     wrong = playground(server, open_page, "#not-a-link")
     expect(wrong.get_by_role("alert")).to_contain_text("does not hold a playground")
 

@@ -101,6 +101,12 @@ export function takeBack(branch: Branch, count: number): void {
   addStep(branch, "back", { count });
 }
 
+/** The text of a token's step for a reader; special tokens, which have no text, have a name or a number. */
+export function labelOf(step: Step): string {
+  const named = step.explanation?.likeliest.find((each) => each.id === step.token);
+  return step.text || named?.text || `⟨${step.token}⟩`;
+}
+
 /** Append that the branch waits, once for steps of waiting in a row. */
 export function suspend(branch: Branch): void {
   if (branch.steps.at(-1)?.kind !== "suspended" || branch.logs || branch.writes.length > 0) addStep(branch, "suspended");
