@@ -1,13 +1,14 @@
 """The page *Nodes*: running requests and their end, an engine that is killed and comes back."""
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import httpx2 as httpx
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Locator, Page, expect
 
 from tests.engine.server.gateway.test_api_keys import key_file
 from tests.support.console import OpenPage, screenshot, serious_findings, sign_in
@@ -34,7 +35,7 @@ LONG = {"prompt": "Once upon a time", "max_tokens": 2000, "ignore_eos": True, "t
 @pytest.fixture(scope="module")
 def with_keys(program: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     keys = key_file(tmp_path_factory.mktemp("keys"), KEYS)
-    with serving("--api-key-file", str(keys)) as server:
+    with serving("--api-key-file", str(keys), "--replicas", "2") as server:
         yield server
 
 
@@ -48,14 +49,19 @@ def asking(with_keys: Server) -> Iterator["Future[httpx.Response]"]:
 
 
 def nodes(open_page: OpenPage, server: Server, key: str) -> Page:
-    page = open_page(f"{server.url}/console/nodes", allowed="401")
+    page = open_page(f"{server.url}/console/nodes", allowed="401|409")
     sign_in(page, key)
     expect(page.get_by_text("Connected")).to_be_visible()
     return page
 
 
-def engine_pid(server: Server) -> int:
-    return next(pid for pid in descendants(server.process.pid) if command(pid) == "aici-engine")
+def engines(page: Page) -> Locator:
+    """The rows of the engine processes."""
+    return page.get_by_role("region", name="Engine processes").get_by_role("row").filter(has=page.get_by_role("cell"))
+
+
+def engine_pids(server: Server) -> set[int]:
+    return {pid for pid in descendants(server.process.pid) if command(pid) == "aici-engine"}
 
 
 def test_a_request_is_stopped_and_its_client_gets_the_end(
@@ -64,9 +70,9 @@ def test_a_request_is_stopped_and_its_client_gets_the_end(
     page = nodes(open_page, with_keys, "sk-root")
     row = page.get_by_role("region", name="Requests").get_by_role("row").filter(has_text="ann")
     expect(row).to_contain_text("running")
-    engine = page.get_by_role("region", name="Engine processes").get_by_role("row").nth(1)
-    expect(engine).to_contain_text("1 of")
-    expect(page.get_by_role("meter")).to_have_count(1)
+    busy = engines(page).get_by_role("cell", name=re.compile("^1 of"))
+    expect(busy).to_have_count(1)
+    expect(page.get_by_role("meter")).to_have_count(2)
     screenshot(page, "nodes-running")
     assert serious_findings(page) == []
     stop = row.get_by_role("button")
@@ -76,7 +82,7 @@ def test_a_request_is_stopped_and_its_client_gets_the_end(
     answer = asking.result(timeout=30)
     assert (answer.status_code, answer.json()["error"]["code"]) == (410, "stopped")
     assert "by an administrator" in answer.json()["error"]["message"]
-    expect(engine).to_contain_text("0 of")
+    expect(busy).to_have_count(0)
 
 
 def test_a_key_sees_its_own_requests_alone(
@@ -92,16 +98,31 @@ def test_a_key_sees_its_own_requests_alone(
 
 def test_the_page_follows_an_engine_that_is_killed_and_comes_back(with_keys: Server, open_page: OpenPage) -> None:
     page = nodes(open_page, with_keys, "sk-bob")
-    engine = page.get_by_role("region", name="Engine processes").get_by_role("row").nth(1)
-    expect(engine).to_contain_text("up")
-    killed = engine_pid(with_keys)
+    expect(engines(page).filter(has_text="up")).to_have_count(2)
+    before = engine_pids(with_keys)
+    killed = min(before)
     os.kill(killed, signal.SIGKILL)
-    expect(engine).to_contain_text("restarting")
+    expect(engines(page).filter(has_text="restarting")).to_have_count(1)
     screenshot(page, "nodes-restarting")
-    expect(engine).to_contain_text("up")
-    expect(engine.get_by_role("cell").last).to_have_text("1")
-    assert engine_pid(with_keys) != killed
-    expect(page.get_by_text("Engine 1 of")).to_contain_text("up.")
+    expect(engines(page).filter(has_text="up")).to_have_count(2)
+    restarts = engines(page).get_by_role("cell").filter(has_text=re.compile("^1$"))
+    expect(restarts).to_have_count(1)
+    expect(page.get_by_text(re.compile("Engine . of .*: up"))).to_have_count(1)
+    assert killed not in engine_pids(with_keys)
+
+
+def test_an_administrator_drains_a_replica_and_lets_it_rejoin(with_keys: Server, open_page: OpenPage) -> None:
+    other = nodes(open_page, with_keys, "sk-bob")
+    assert other.get_by_role("button", name="Drain").count() == 0
+    page = nodes(open_page, with_keys, "sk-root")
+    page.get_by_role("button", name="Drain engine 1").click()
+    expect(engines(page).filter(has_text="drained")).to_have_count(1)
+    screenshot(page, "nodes-drained")
+    assert serious_findings(page) == []
+    page.get_by_role("button", name="Drain engine 2").click()
+    expect(page.get_by_role("alert")).to_contain_text("no other replica is up")
+    page.get_by_role("button", name="Let engine 1 rejoin").click()
+    expect(engines(page).filter(has_text="up")).to_have_count(2)
 
 
 def test_the_page_tries_again_after_a_lost_connection(with_keys: Server, open_page: OpenPage) -> None:
