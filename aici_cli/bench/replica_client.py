@@ -1,5 +1,6 @@
 """The clients of `aici bench replicas`: the administrator, chats, and a steady load of streams."""
 
+import contextlib
 import http.client
 import json
 import os
@@ -50,14 +51,15 @@ class ReplicaAdmin:
         return time.monotonic() - began
 
     def engine(self, number: int) -> int:
-        """Return the process of a replica's engine: the process on the replica's processors."""
+        """Return the process of a replica's engine: the process below this process on the replica's processors."""
+        from aici_engine.server.link.engine_watch import below
+
         cpus = set(self.replicas()[number - 1]["cpus"])
-        for entry in Path("/proc").iterdir():
-            try:
-                if (entry / "comm").read_text() == "aici-engine\n" and os.sched_getaffinity(int(entry.name)) == cpus:
-                    return int(entry.name)
-            except (OSError, ValueError):
-                continue
+        for pid in below(os.getpid()):
+            with contextlib.suppress(OSError):
+                name = Path(f"/proc/{pid}/comm").read_text().strip()
+                if name == "aici-engine" and os.sched_getaffinity(pid) == cpus:
+                    return pid
         raise UnavailableError(f"replica {number} has no engine process on processors of its own")
 
     def _ask(self, method: str, path: str) -> Any:
@@ -120,11 +122,11 @@ def chat_cached_tokens(place: str, *, num_chats: int, num_turns: int, name: str)
 
 @dataclass(kw_only=True)
 class StreamEnd:
-    """The end of a stream. `begun`: the stream had output before. Times are of the monotonic clock."""
+    """The end of a stream. `first_s`: of the first output; None without output. Times are of the monotonic clock."""
 
     began_s: float
     ended_s: float
-    begun: bool
+    first_s: float | None
     error: str
 
 
@@ -160,7 +162,8 @@ class SteadyLoad:
 
     def _stream(self, prompt: str) -> StreamEnd:
         body = {"controller": "none", "controller_arg": prompt, "max_tokens": self.num_tokens, "ignore_eos": True}
-        began, begun, error = time.monotonic(), False, ""
+        began, error = time.monotonic(), ""
+        first: float | None = None
         connection = http.client.HTTPConnection(self.place, timeout=_PATIENCE_S)
         try:
             connection.request("POST", "/v1/run", json.dumps(body), {"Content-Type": "application/json"})
@@ -171,9 +174,10 @@ class SteadyLoad:
                 if line.startswith(b"data: {"):
                     for fork in json.loads(line[6:]).get("forks", ()):
                         error = error or fork["error"]
-                        begun = begun or bool(fork["text"])
+                        if fork["text"] and first is None:
+                            first = time.monotonic()
         except (OSError, http.client.HTTPException) as failure:
             error = repr(failure)
         finally:
             connection.close()
-        return StreamEnd(began_s=began, ended_s=time.monotonic(), begun=begun, error=error)
+        return StreamEnd(began_s=began, ended_s=time.monotonic(), first_s=first, error=error)

@@ -41,7 +41,7 @@ def replicas(
         admin = ReplicaAdmin(url)
         rows = _speed(admin, num, clients, num_tokens, rounds)
         if faults:
-            rows += [*_drained(admin, num, every), *_killed(admin, every)]
+            rows += [*_drained(admin, num, every), *_killed(admin, (num + 1) * every)]
     if faults:
         with started_server(model, "--replicas", f"1:{num}", "--max-num-seqs", "2") as url:
             rows += _followed(ReplicaAdmin(url))
@@ -98,6 +98,7 @@ def _drained(admin: ReplicaAdmin, num: int, clients: int) -> list[dict[str, Any]
 
 
 def _killed(admin: ReplicaAdmin, clients: int) -> list[dict[str, Any]]:
+    """Kill an engine. `clients`: more than places, so that some requests wait."""
     say("the engine of replica 1 is killed, under load")
     with SteadyLoad(admin.place, clients, 64) as load:
         time.sleep(_STEADY_S)
@@ -108,12 +109,14 @@ def _killed(admin: ReplicaAdmin, clients: int) -> list[dict[str, Any]]:
         away_s = admin.wait_for(1, "up")
         time.sleep(_STEADY_S / 4)
     over = [end for end in load.ends if end.began_s < killed_s < end.ended_s]
+    waiting = [end for end in over if end.first_s is None or end.first_s > killed_s]
     lost = [end for end in over if end.error]
     late = [end for end in load.errors if end.began_s > killed_s]
     return [
         _row("kill -9: streams open at the kill", len(over), ""),
-        _row("kill -9: of these, failed with output", sum(end.begun for end in lost), ""),
-        _row("kill -9: of these, failed without output", sum(not end.begun for end in lost), ""),
+        _row("kill -9: of these, failed", len(lost), ""),
+        _row("kill -9: streams without output at the kill", len(waiting), ""),
+        _row("kill -9: of these, failed too", sum(bool(end.error) for end in waiting), ""),
         _row("kill -9: later requests that failed", len(late), ""),
         _row("kill -9: last failure after the kill", max((end.ended_s - killed_s for end in lost), default=0), "s"),
         _row("kill -9: the replica is up again after", away_s, "s"),
