@@ -26,7 +26,7 @@ KINDS: Final = {
         "aicirt-seq",
     ),
     "stop": ("aici", "aici-engine", "aicirt", "aicirt-spawner", "aicirt-side", "aicirt-seq"),
-    "freeze": ("aici-engine", "aicirt", "aicirt-seq"),
+    "freeze": ("aici-engine", "aicirt", "aicirt-spawner", "aicirt-side", "aicirt-seq"),
     "disk": ("aici", "aici-engine"),
     "descriptors": ("aici", "aici-engine"),
     "memory": ("aici", "aici-engine"),

@@ -45,11 +45,12 @@ class EngineWatch:
     their processor time counts: on a busy machine an engine may be slow for long. A forward pass may take the time
     that the engine allows itself (see `Heartbeat`), and longer than HANG_S if it computes.
 
-    An engine may wait for its runtime, and the runtime may be stopped. So the watch first calls `end_stopped`, which
-    kills the stopped processes below the engine and returns whether there were any. Then the engine has the whole time
-    again.
+    An engine may wait for its runtime, and the runtime may be stopped. So the watch first kills the stopped processes
+    below the engine, and the engine has the whole time again. A stopped process of the runtime may also keep requests
+    waiting while the engine goes on with others: a process that was stopped HANG_S ago and is stopped now is killed.
 
-    `nudge` asks the engine for a turn of its loop. `hung` is called once, and the watch ends.
+    `nudge` asks the engine for a turn of its loop. `hung` is called once, and the watch ends. `stopped` returns the
+    stopped processes below a process.
     """
 
     def __init__(
@@ -61,7 +62,8 @@ class EngineWatch:
         nudge: Callable[[], None],
         hung: Callable[[], None],
         activity: "Callable[[int], Activity] | None" = None,
-        end_stopped: "Callable[[int], bool] | None" = None,
+        stopped: "Callable[[int], frozenset[int]] | None" = None,
+        kill: "Callable[[int], None] | None" = None,
     ) -> None:
         self._pid = pid
         self._page = page
@@ -69,7 +71,10 @@ class EngineWatch:
         self._nudge = nudge
         self._hung = hung
         self._activity = activity or family_activity
-        self._end_stopped = end_stopped or kill_stopped_below
+        self._stopped = stopped or stopped_below
+        self._kill = kill or _kill_stopped
+        self._were_stopped: frozenset[int] = frozenset()
+        self._looked_below = 0.0
         self.silent_s = 0.0
 
     async def run(self) -> None:
@@ -96,6 +101,9 @@ class EngineWatch:
         has_ended_some = False
         while self._work.busy.is_set():
             await asyncio.sleep(_LOOK_S)
+            if loop.time() - self._looked_below >= HANG_S:
+                self._looked_below = loop.time()
+                await self._end_long_stopped()
             # This process may have been stopped itself: that time does not count.
             passed_s, looked = min(loop.time() - looked, 2 * _LOOK_S), loop.time()
             beat = Beat.read(self._page)
@@ -116,10 +124,19 @@ class EngineWatch:
             self.silent_s = idle_s if busy_s < beat.allowed_s else idle_s + busy_s
             if self.silent_s < HANG_S:
                 continue
-            if now.is_stopped or has_ended_some or not self._end_stopped(self._pid):
+            if now.is_stopped or has_ended_some or not (stopped := self._stopped(self._pid)):
                 return True
+            for pid in stopped:
+                self._kill(pid)
             idle_s, busy_s, has_ended_some = 0.0, 0.0, True
         return False
+
+    async def _end_long_stopped(self) -> None:
+        """Kill the processes below the engine that were stopped at the last call, too."""
+        stopped = await asyncio.to_thread(self._stopped, self._pid)
+        for pid in stopped & self._were_stopped:
+            self._kill(pid)
+        self._were_stopped = stopped
 
 
 def family_activity(pid: int) -> Activity:
@@ -137,14 +154,15 @@ def kill_family(pid: int) -> None:
             os.kill(each, signal.SIGKILL)
 
 
-def kill_stopped_below(pid: int) -> bool:
-    """Kill the stopped descendants of a process. Return whether there were any."""
-    stopped = [each for each in below(pid) if next(iter(_thread_states(each)), "") == _STOPPED]
-    for each in stopped:
-        _log.error("the engine process waits for its process %d, which is stopped and is ended", each)
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(each, signal.SIGKILL)
-    return bool(stopped)
+def stopped_below(pid: int) -> frozenset[int]:
+    """Return the stopped descendants of a process."""
+    return frozenset(each for each in below(pid) if next(iter(_thread_states(each)), "") == _STOPPED)
+
+
+def _kill_stopped(pid: int) -> None:
+    _log.error("the process %d of the controller runtime is stopped, and is ended", pid)
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 def below(pid: int) -> list[int]:

@@ -33,8 +33,9 @@ class Case:
         activity: Callable[[], Activity],
         *,
         is_busy: bool = True,
-        end_stopped: Callable[[int], bool] = lambda _: False,
+        stopped: Callable[[], frozenset[int]] = frozenset,
     ) -> None:
+        self.killed: list[int] = []
         self.page = mmap.mmap(-1, PAGE_BYTES)
         self.heartbeat = Heartbeat(self.page)
         self.work = Work(is_busy)
@@ -47,7 +48,8 @@ class Case:
             nudge=self._nudge,
             hung=self._hung,
             activity=lambda _: activity(),
-            end_stopped=end_stopped,
+            stopped=lambda _: stopped(),
+            kill=self.killed.append,
         )
 
     def _nudge(self) -> None:
@@ -125,37 +127,53 @@ def test_an_engine_may_wait_for_other_machines() -> None:
 
 
 @pytest.mark.parametrize("does_help", [True, False])
-def test_stopped_processes_below_the_engine_are_ended_first_and_once(does_help: bool) -> None:
-    ended: list[int] = []
-
+def test_stopped_processes_below_the_engine_are_killed_first_and_once(does_help: bool) -> None:
     async def main() -> None:
-        def end_stopped(pid: int) -> bool:
-            ended.append(pid)
-            if does_help:
-                steps.append(asyncio.create_task(step()))
-            return True
+        case = Case(lambda: ASLEEP, stopped=lambda: frozenset() if case.killed else frozenset({7}))
+
+        async def step() -> None:
+            while True:
+                if does_help and case.killed:
+                    case.heartbeat.beat()
+                await asyncio.sleep(0.02)
+
+        steps = asyncio.create_task(step())
+        assert await case.hangs_within(1.5) is not does_help
+        steps.cancel()
+        assert case.killed == [7]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("lasts", [True, False])
+def test_a_process_that_stays_stopped_is_killed_while_the_engine_goes_on(lasts: bool) -> None:
+    async def main() -> None:
+        looks: list[int] = []
+
+        def stopped() -> frozenset[int]:
+            looks.append(7 if lasts else 7 + len(looks))
+            return frozenset({looks[-1]})
+
+        case = Case(lambda: ASLEEP, stopped=stopped)
 
         async def step() -> None:
             while True:
                 case.heartbeat.beat()
                 await asyncio.sleep(0.02)
 
-        steps: list[asyncio.Task[None]] = []
-        case = Case(lambda: ASLEEP, end_stopped=end_stopped)
-        assert await case.hangs_within(1.5) is not does_help
-        for each in steps:
-            each.cancel()
+        steps = asyncio.create_task(step())
+        assert not await case.hangs_within(1.5)
+        steps.cancel()
+        assert set(case.killed) == ({7} if lasts else set())
 
     asyncio.run(main())
-    assert ended == [1]
 
 
 def test_a_stopped_engine_is_not_given_more_time() -> None:
-    def forbidden(_: int) -> bool:
-        raise AssertionError("the engine itself is stopped")
-
     async def main() -> None:
-        assert await Case(lambda: STOPPED, end_stopped=forbidden).hangs_within(60)
+        case = Case(lambda: STOPPED, stopped=lambda: frozenset({len(case.killed)}))
+        assert await case.hangs_within(60)
+        assert case.killed == []
 
     asyncio.run(main())
 
