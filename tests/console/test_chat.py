@@ -16,6 +16,7 @@ from tests.support.processes import wait_until
 from tests.support.server import Server
 
 pytestmark = pytest.mark.e2e
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def ask(page: Page, text: str) -> None:
 def answered(page: Page, number: int = 1) -> None:
     """Wait for the end of the answer with this number on the page."""
     answer = page.locator("article.assistant").nth(number - 1)
-    expect(answer.get_by_role("button", name="Regenerate")).to_be_enabled(timeout=30_000)
+    expect(answer.get_by_role("button", name="Regenerate")).to_be_enabled()
 
 
 def constrain(page: Page, kind: str, text: str) -> None:
@@ -253,6 +254,11 @@ def test_a_removed_conversation_does_not_come_back(chat: Page, server: Server) -
     constrain(chat, "Regular expression", "[a-z ]{3000}")
     ask(chat, "Write letters.")
     chat.locator("article.assistant .markdown").wait_for()
+    chat.get_by_label("Message", exact=True).fill("A draft")
+    chat.get_by_role("link", name="Metrics").click()  # the answer goes on while another page is open
+    chat.get_by_role("link", name="Chat").click()
+    expect(chat.get_by_label("Message", exact=True)).to_have_value("A draft")
+    chat.get_by_role("button", name="Stop").wait_for()
     chat.get_by_role("button", name="Remove Write letters.").click()
     assert wait_until(is_free(server), 30)
     expect(chat.locator("article")).to_have_count(0)

@@ -21,9 +21,13 @@ import { exported, imported } from "./transfer.ts";
 /** The page shows new text so often, in milliseconds: each time costs a layout. */
 const SHOW_EVERY_MS = 60;
 const SAVE_AFTER_MS = 500;
+/** What a browser that is closed during an answer loses at most. */
+const SAVE_EVERY_MS = 5000;
 
 class Chat {
   now = $state<Conversation>(newConversation(newSettings()));
+  /** The message that is being written: another page of the console may be opened in between. */
+  draft = $state("");
   list = $state<Summary[]>([]);
   /** The turn that is being answered. */
   running = $state<Turn | null>(null);
@@ -161,10 +165,10 @@ class Chat {
     this.#abort?.abort();
   }
 
-  /** Return the messages that the next request would have, with `draft` as the last. */
-  messages(draft: string): Message[] {
+  /** Return the messages that the next request would have, with the draft as the last. */
+  messages(): Message[] {
     const all = messagesTo(this.now, this.turns.at(-1)?.id ?? null);
-    if (draft.trim()) return [...all, { role: "user", content: draft }];
+    if (this.draft.trim()) return [...all, { role: "user", content: this.draft }];
     return all.at(-1)?.role === "assistant" ? all.slice(0, -1) : all;
   }
 
@@ -189,7 +193,13 @@ class Chat {
       const sent = performance.now();
       const response = await sendJson("POST", "/v1/chat/completions", body, abort.signal);
       if (!response.body) throw new StreamError(texts.chat.cut);
-      for await (const piece of pieces(response.body, sent)) shown.add(piece);
+      let saved = sent;
+      for await (const piece of pieces(response.body, sent)) {
+        shown.add(piece);
+        if (performance.now() - saved < SAVE_EVERY_MS) continue;
+        saved = performance.now();
+        void this.#put(conversation);
+      }
       shown.flush();
       turn.ending ??= "stop";
     } catch (error) {
