@@ -31,7 +31,7 @@ interface Operation {
 
 interface Line {
   suff: string;
-  // biome-ignore: the recording's own shape, checked as far as it is used
+  // `any`: whatever the file says; a line of another shape is refused where it is read.
   cmd: any;
   resp: any;
   aicirt?: unknown;
