@@ -26,7 +26,13 @@ class FakeReplicaEngine:
         self.is_running = False
 
     async def __aenter__(self) -> "FakeReplicaEngine":
-        if self._owner.fails:
+        if self._replica in self._owner.slow:
+            self._owner.num_starting += 1
+            try:
+                await asyncio.Event().wait()
+            finally:
+                self._owner.num_starting -= 1
+        if self._replica >= self._owner.fails_from and self._owner.fails:
             raise self._owner.fails.pop(0)
         self._owner.num_running += 1
         self.is_running = True
@@ -53,11 +59,15 @@ class FakeReplicaEngine:
 @dataclass
 class FakeReplicas:
     """Makes the engines of a fleet. `scripts`: of a replica's engines; of the others, `default`. `fails`: the next
-    starts raise these errors."""
+    starts raise these errors, of the replicas from the number `fails_from` on. `slow`: replicas whose engines are never
+    ready."""
 
     scripts: dict[int, list[Script]] = field(default_factory=dict)
     default: list[Script] = field(default_factory=lambda: [says("Hello", " there")])
     fails: list[AiciError] = field(default_factory=list)
+    fails_from: int = 1
+    slow: set[int] = field(default_factory=set)
+    num_starting: int = 0
     made: dict[int, FakeReplicaEngine] = field(default_factory=dict)
     num_running: int = 0
 

@@ -43,7 +43,7 @@ class ReplicaFleet:
         try:
             # Alone: the first start may write files that the others read.
             await self._started(first)
-            await asyncio.gather(*(self._started(each) for each in others))
+            await asyncio.gather(*[self._begin(self._started(each)) for each in others])
         except BaseException:
             await self.__aexit__()
             raise

@@ -238,6 +238,17 @@ def test_an_engine_that_does_not_start_fails_the_fleet_with_its_error() -> None:
     run(main)
 
 
+def test_an_engine_that_does_not_start_takes_the_starts_of_the_others_along() -> None:
+    async def main() -> None:
+        replicas = FakeReplicas(fails=[AiciError("no memory")], fails_from=2, slow={3})
+        with pytest.raises(AiciError, match="no memory"):
+            async with fleet_of(replicas, least=3):
+                pass
+        assert (replicas.num_running, replicas.num_starting) == (0, 0)
+
+    run(main)
+
+
 def test_waiting_streams_bring_another_replica_and_idleness_ends_it() -> None:
     async def main() -> None:
         replicas = FakeReplicas(scripts={1: [silent]})
