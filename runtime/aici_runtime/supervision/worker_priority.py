@@ -8,6 +8,8 @@ priority; without, a lowered worker stays lowered.
 import contextlib
 import os
 
+from aici_runtime.workers import capabilities
+
 _NICE, _LOWEST = 10, 19
 
 
@@ -21,6 +23,11 @@ def lower_for_end(pid: int) -> None:
     """Lower the priority before the process is killed: the end takes a millisecond, for which nobody waits."""
     with contextlib.suppress(OSError):
         os.setpriority(os.PRIO_PROCESS, pid, _LOWEST)
+
+
+def can_restore() -> bool:
+    """Return whether this process may raise a priority that it has lowered."""
+    return bool(capabilities.effective() >> capabilities.SYS_NICE & 1)
 
 
 def restore(pid: int) -> bool:

@@ -39,6 +39,9 @@ from aici_runtime.workers.worker_reports import WorkerReports
 _ABANDONED_S = 5.0
 """Time until an abandoned slot is free. A fork announces itself within milliseconds, or never."""
 
+_SLOW_START_S = 0.3
+"""A guest that takes longer to start computes with what others leave, until it is up."""
+
 _FAILED_S = 2.0
 """Lifetime of a guest that failed before the engine could bind the guest: every request with a bad argument
 leaves one."""
@@ -63,7 +66,8 @@ class WorkerSupervisor:
         self._unbound_s = unbound_s
         self._lock = threading.Lock()
         self._workers: dict[int, WorkerHandle] = {}  # by slot index, for all slots in use
-        self._starting: set[int] = set()  # slot indices
+        self._starting: dict[int, float] = {}  # slot indices, with the time when the worker counts as slow
+        self._lowers_slow = worker_priority.can_restore()
         self._unbound: dict[str, tuple[WorkerHandle, float]] = {}  # by req_id, with the time of expiry
         self._abandoned: dict[int, float] = {}  # slot indices, with the time when the slot becomes free
         self._unanswered: dict[int, tuple[str | None, str | None]] = {}  # rid and req_id of the requests in progress
@@ -128,6 +132,12 @@ class WorkerSupervisor:
             for req_id in [req_id for req_id, (_, at) in self._unbound.items() if at <= now]:
                 self._discard(req_id)
             times = [*self._abandoned.values(), *(at for _, at in self._unbound.values())]
+            if self._lowers_slow:
+                for index, at in self._starting.items():
+                    if at <= now and not self._workers[index].dead:
+                        self._workers[index].lower()
+                    elif at > now:
+                        times.append(at)
         return min(times) - now if times else None
 
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
@@ -336,12 +346,13 @@ class WorkerSupervisor:
                 if fds:
                     self._table.attach(index, fds[0])
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
-                self._starting.discard(index)
+                if self._starting.pop(index, None) is not None:
+                    self._workers[index].restore()
                 self._discard(req_id)
                 keep_s = min(self._unbound_s, _FAILED_S) if has_failed else self._unbound_s
                 self._unbound[req_id] = (self._workers[index], time.monotonic() + keep_s)
             case {"failed": int(index)}:
-                self._starting.discard(index)
+                self._starting.pop(index, None)
                 if worker := self._workers.get(index):
                     self._release(worker)
                 else:
@@ -380,7 +391,7 @@ class WorkerSupervisor:
                 self._release(worker)
         elif generation == self._generation:
             self._add(slot, pidfd, control, pid=pid)
-            self._starting.add(slot.index)
+            self._starting[slot.index] = time.monotonic() + _SLOW_START_S
         elif pidfd >= 0:
             process.kill(pidfd)
             _close([pidfd, control])

@@ -13,6 +13,7 @@ import pytest
 
 from aici_runtime.channels.envelope import RequestError
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
+from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 
 OWNER = owner_id("somebody")
@@ -99,6 +100,16 @@ def test_the_time_of_a_worker_that_is_gone(world: World) -> None:
     (worker,) = world.supervisor.bind(["a"])
     world.kill(pid)
     assert worker.cpu_s() is None, "and not the time of this process"
+
+
+@pytest.mark.skipif(not worker_priority.can_restore(), reason="needs the right to raise priorities")
+def test_a_slow_start_takes_little_from_others(world: World) -> None:
+    slot = world.take()
+    pid = world.birth(slot)
+    usual = os.getpriority(os.PRIO_PROCESS, pid)
+    world.until(lambda: os.getpriority(os.PRIO_PROCESS, pid) > usual)
+    world.supervisor.reports.ready("a", slot)
+    world.until(lambda: os.getpriority(os.PRIO_PROCESS, pid) == usual)
 
 
 @pytest.mark.parametrize("is_born", [True, False])
