@@ -116,4 +116,4 @@ def test_log_probabilities_of_plain_requests(engine: Engine, runtime: Runtime) -
     end = submit(engine, runtime, PROMPTS[0], None, max_tokens=4, logprobs=3).wait()
     for token in end.tokens:
         assert len(token.top_logprobs) == 3
-        assert token.top_logprobs[0] == (token.token_id, token.logprob)  # greedy
+        assert token.top_logprobs[0][1] == token.logprob  # greedy; several tokens may be equally likely

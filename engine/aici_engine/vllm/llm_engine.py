@@ -1,4 +1,4 @@
-"""vLLM's engine in this process, one step at a time. The only file here that imports vLLM.
+"""vLLM's engine in this process, one step at a time.
 
 vLLM's engine calls its scheduler's `schedule` before a forward pass and `get_grammar_bitmask` after the pass has begun;
 a subclass of the scheduler asks for masks there. The masks go to vLLM's workers as those of vLLM's own grammars do, so
@@ -11,8 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from aici_base.errors import UnavailableError, UsageError
 from aici_base.ids import TokenId
@@ -34,6 +32,8 @@ _OURS: Final = {
     "enable_prefix_caching": "--no-prefix-cache",
 }
 """Settings of vLLM that aici sets, and the flag of `aici serve` for each."""
+
+_SCHEDULER: Final = "aici_engine.vllm.stepped_scheduler.SteppedScheduler"
 
 _STEP_TIMEOUT_S: Final = 20
 """vLLM waits this long for a worker in a step; by itself, 300 s."""
@@ -64,8 +64,10 @@ class LlmEngine:
         check_version(vllm.__version__)
         from vllm.v1.engine.llm_engine import LLMEngine
 
-        self._hooks = _Hooks()
-        self._engine = LLMEngine.from_engine_args(_engine_args(config, args, _scheduler_class(self._hooks)))
+        from aici_engine.vllm.stepped_scheduler import Hooks
+
+        self._hooks = Hooks()
+        self._engine = LLMEngine.from_engine_args(_engine_args(config, args))
         settings = self._engine.vllm_config
         self.context = settings.model_config.max_model_len
         self.num_logits = settings.model_config.get_vocab_size()
@@ -73,7 +75,12 @@ class LlmEngine:
         self.is_elsewhere = settings.parallel_config.world_size > 1
         self.eos_tokens = _eos_tokens(config.model_dir, settings.model_config.hf_config)
         self._eos = sorted(self.eos_tokens)
-        self._scheduler = self._engine.engine_core.engine_core.scheduler
+        core = self._engine.engine_core.engine_core
+        # With pipeline parallelism, vLLM schedules a batch before the tokens of the last batch are known. Guests of all
+        # rows are asked in one round, so one batch is computed at a time.
+        core.batch_queue, core.step_fn = None, core.step
+        self._scheduler = core.scheduler
+        self._scheduler.hooks = self._hooks
 
     @property
     def usage(self) -> float:
@@ -138,43 +145,7 @@ def check_version(version: str) -> None:
         )
 
 
-class _Hooks:
-    """What the scheduler calls. `keys`: our keys of rows by vLLM's names of requests."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, str] = {}
-        self.ask: Callable[[list[str]], None] = lambda _: None
-        self.masks: Callable[[], Mapping[str, Words]] = dict
-
-    def forget(self, key: str) -> None:
-        for name in [name for name, each in self.keys.items() if each == key]:
-            del self.keys[name]
-
-
-def _scheduler_class(hooks: _Hooks) -> type:
-    from vllm.v1.core.sched.output import GrammarOutput
-    from vllm.v1.core.sched.scheduler import Scheduler
-
-    class SteppedScheduler(Scheduler):  # type: ignore[misc]
-        def schedule(self, *args: Any, **kwargs: Any) -> Any:
-            output = super().schedule(*args, **kwargs)
-            # A part of a prompt samples no token.
-            names = [name for name in output.num_scheduled_tokens if not self.requests[name].is_prefill_chunk]
-            hooks.ask([hooks.keys[name] for name in names])
-            return output
-
-        def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
-            masks = hooks.masks()
-            if not masks:
-                return None
-            rows = {name: masks[key] for name in scheduler_output.num_scheduled_tokens
-                    if (key := hooks.keys[name]) in masks}  # fmt: skip
-            return GrammarOutput(list(rows), np.stack(list(rows.values())), [0] * len(rows))
-
-    return SteppedScheduler
-
-
-def _engine_args(config: EngineConfig, args: Sequence[str], scheduler: type) -> Any:
+def _engine_args(config: EngineConfig, args: Sequence[str]) -> Any:
     from vllm.engine.arg_utils import EngineArgs
     from vllm.utils.argparse_utils import FlexibleArgumentParser
 
@@ -194,7 +165,7 @@ def _engine_args(config: EngineConfig, args: Sequence[str], scheduler: type) -> 
             raise UsageError(f"--engine-args: {name} does not go with aici", hint="leave it out")
     if given.data_parallel_size != 1:
         raise UsageError("--engine-args: data_parallel_size is not served", hint="use --replicas of `aici serve`")
-    given.scheduler_cls, given.async_scheduling = scheduler, False
+    given.scheduler_cls, given.async_scheduling = _SCHEDULER, False
     given.max_num_seqs = config.max_num_seqs
     given.max_model_len = config.max_context
     given.dtype = config.dtype
