@@ -1,14 +1,14 @@
-"""Controllers in vLLM's scheduler, for `vllm serve`. Imports nothing of vLLM, so that a test can be the scheduler.
+"""Controllers in vLLM's scheduler, for `vllm serve`. Imports nothing of vLLM: in tests, a fake takes vLLM's place.
 
-vLLM's engine calls its scheduler in this order, once a step:
+In each step, vLLM's engine calls the scheduler in this order:
 
     schedule                what to compute; then the forward pass begins
-    get_grammar_bitmask     masks, one row of bits for each sequence with a mask; then vLLM samples
+    get_grammar_bitmask     masks, a row of bits for each sequence with a mask; then vLLM samples
     update_from_output      sampled tokens
 
-`schedule` asks the guests, which compute while the model computes, and `get_grammar_bitmask` reads their masks. vLLM
-hands the masks to the workers as it hands on the masks of its own grammars: every device, every runner, and tensor and
-pipeline parallelism work alike.
+`schedule` asks the guests, which compute beside the model, and `get_grammar_bitmask` reads the masks. vLLM hands the
+masks to the workers as masks of vLLM's own grammars: every device, every runner, and tensor and pipeline parallelism
+work alike.
 """
 
 import contextlib
@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class GuestStarter(Protocol):
-    """A controller runtime, as a scheduler needs it. `bring`: makes sure that a module is there; returns its id."""
+    """The parts of a controller runtime for a scheduler. `bring` loads a module if need be, and returns the id."""
 
     @property
     def guests(self) -> AppendOnlyGuests: ...

@@ -1,4 +1,4 @@
-"""Make the components of an engine on vLLM and connect them."""
+"""Make and connect the components of an engine on vLLM."""
 
 import itertools
 import time
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class VllmPlace:
-    """vLLM says neither its memory nor its ranks."""
+    """The null place: vLLM reports neither memory nor ranks."""
 
     states_size: int = 0
     memory_bytes: int = 0
@@ -50,9 +50,9 @@ def build_vllm(
     heartbeat: Heartbeat | None = None,
     on_guest_time: Callable[[GuestTimes], None] | None = None,
 ) -> EngineComponents:
-    """Load the model into vLLM, in this process or its workers, and make the components.
+    """Load the model into vLLM and make the components.
 
-    Raises UnavailableError without vLLM, UsageError for flags or a model that vLLM or aici refuses.
+    Raises UnavailableError without vLLM, UsageError for refused flags or a refused model.
     """
     # Imported here: vLLM takes many seconds.
     from aici_engine.vllm.llm_engine import LlmEngine
@@ -72,7 +72,7 @@ def connect(
     heartbeat: Heartbeat | None = None,
     on_guest_time: Callable[[GuestTimes], None] | None = None,
 ) -> EngineComponents:
-    """Make the components over a row engine. `model_eos`: the EOS tokens that the model's settings name."""
+    """Make the components over a row engine. `model_eos`: the EOS tokens of the model's settings."""
     heartbeat = heartbeat or Heartbeat()
     path = tokenizer_file(str(config.model_dir))
     vocabulary = read_vocabulary(path.read_bytes())

@@ -1,8 +1,8 @@
-"""vLLM's engine in this process, one step at a time.
+"""vLLM's engine in this process, step by step.
 
-vLLM's engine calls its scheduler's `schedule` before a forward pass and `get_grammar_bitmask` after the pass has begun;
-a subclass of the scheduler asks for masks there. The masks go to vLLM's workers as those of vLLM's own grammars do, so
-workers in other processes and on other machines need nothing of aici.
+vLLM's engine calls `schedule` of the scheduler before a forward pass, and `get_grammar_bitmask` after the pass has
+begun. A subclass of the scheduler asks for masks there. vLLM hands the masks to the workers as masks of vLLM's own
+grammars, so workers in other processes and on other machines need nothing of aici.
 """
 
 import contextlib

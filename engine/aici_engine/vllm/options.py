@@ -14,7 +14,7 @@ _HINT: Final = "leave it out, or serve the model with --engine native"
 
 
 def check_request(request: "Request") -> None:
-    """Raise UsageError for a request that vLLM cannot serve as aici's own engine does."""
+    """Raise UsageError for a request that vLLM would serve otherwise than aici's own engine."""
     sampling = request.sampling
     refused = {
         "score_from": request.score_from is not None,

@@ -1,4 +1,4 @@
-"""The seam between the engine's loop and vLLM: rows, one for each sequence that computes."""
+"""The seam between the engine's loop and vLLM: a row for each computing sequence."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,8 +17,8 @@ Words: TypeAlias = npt.NDArray[np.int32]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewRow:
-    """`tokens`: all tokens so far. `room`: the most tokens to add. `seed`: of this row; None without a seed.
-    `is_controlled`: a guest decides on EOS, so that vLLM must not."""
+    """`tokens`: all tokens so far. `room`: the most tokens to add. `seed`: of the row; None without a seed.
+    `is_controlled`: a guest decides on EOS, so vLLM must not."""
 
     key: str
     tokens: Sequence[TokenId]
@@ -31,7 +31,7 @@ class NewRow:
 
 @dataclass(frozen=True, slots=True)
 class RowToken:
-    """A sampled token. `num_cached`: tokens of the row that the cache had. `is_last`: vLLM has ended the row."""
+    """A sampled token. `num_cached`: tokens of the row found in the cache. `is_last`: vLLM has ended the row."""
 
     key: str
     score: TokenScore
@@ -43,7 +43,7 @@ class RowEngine(Protocol):
     """vLLM, or a fake. Used by the engine's thread alone, after the constructor.
 
     `context`: the most tokens of a row. `num_logits`: the length of a row of logits. `num_pages`: blocks of the cache.
-    `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes compute, so that this one may sleep.
+    `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes compute, so the engine may sleep.
     """
 
     context: int
@@ -55,16 +55,16 @@ class RowEngine(Protocol):
     def usage(self) -> float: ...
 
     def add(self, row: NewRow) -> None:
-        """Begin a row. Its tokens are computed, but for those that the cache has."""
+        """Begin a row. Tokens in the cache are not computed again."""
 
     def remove(self, key: str) -> None:
         """End a row. No effect on a row that vLLM has ended."""
 
     def step(self, ask: Callable[[list[str]], None], masks: Callable[[], Mapping[str, Words]]) -> list[RowToken]:
-        """Compute, and sample a token for some rows, at most one for each.
+        """Compute a step, and sample at most a token for each row.
 
-        `ask` is called before the forward pass with the rows that get a token, `masks` after the pass has begun; both
-        once a step. A row without a mask samples from all tokens.
+        `ask` is called before the forward pass with the rows to sample, `masks` after the pass has begun; each once a
+        step. A row without a mask samples from all tokens.
         """
 
     def close(self) -> None: ...

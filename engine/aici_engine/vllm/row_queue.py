@@ -1,8 +1,7 @@
 """Sequences and their rows in vLLM.
 
-vLLM appends a token a step to a row and takes none back. Whatever else happens to a sequence (forced tokens, removed
-tokens, a fork, a wait) ends its row, and a new row with the tokens of the sequence takes its place: vLLM's cache has
-the computed blocks.
+vLLM appends a token a step to a row and never removes a token. Forced tokens, removed tokens, forks and waits end the
+row of a sequence. A new row with the tokens of the sequence follows; vLLM's cache has the computed blocks.
 """
 
 import hashlib
@@ -27,17 +26,16 @@ _AGE = attrgetter("order")
 
 @dataclass(slots=True)
 class _Row:
-    """`tokens`: as vLLM has them; empty for a sequence without a controller, whose tokens only grow."""
+    """`tokens`: those of vLLM; empty for a plain sequence, which only grows."""
 
     key: str
     tokens: "list[TokenId]"
 
 
 class RowQueue:
-    """Owns the waiting and the running sequences, and their rows. Implements `SequenceQueue`.
+    """Owns the waiting and the running sequences, and the rows. Implements `SequenceQueue`.
 
-    `max_num_seqs`: sequences that run at a time; forks may make more. `num_resubmitted`: rows that took the place of
-    others.
+    `max_num_seqs`: the most running sequences; forks may make more. `num_resubmitted`: rows that followed an ended row.
     """
 
     def __init__(self, engine: RowEngine, *, max_num_seqs: int) -> None:
@@ -80,13 +78,13 @@ class RowQueue:
         self._run(child)
 
     def settle(self, seq: Sequence) -> None:
-        """Nothing: `submit` compares the tokens."""
+        """Do nothing: `submit` compares the tokens."""
 
     def record_time(self, plan: "StepPlan", time_s: float) -> None:
-        """Nothing: vLLM plans."""
+        """Do nothing: vLLM plans."""
 
     def submit(self, seqs: "Collection[Sequence]") -> None:
-        """Give each of `seqs` a row with the sequence's tokens, and no row to other sequences."""
+        """Make sure that all `seqs` have rows with the tokens of the sequence, and that no other sequence has a row."""
         wanted = {seq.seq_id for seq in seqs}
         for seq in self.running:
             if seq.seq_id not in wanted:
@@ -151,7 +149,7 @@ class RowQueue:
 
 
 def _seed(seq: Sequence) -> int | None:
-    """Return the seed of a row: another one for each fork, and for each place where a row begins."""
+    """Return the seed of a row, which depends on the fork and on the place where the row begins."""
     if seq.sampling.seed is None:
         return None
     place = (seq.sampling.seed, seq.lineage, len(seq.tokens))
