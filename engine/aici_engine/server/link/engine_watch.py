@@ -101,6 +101,8 @@ class EngineWatch:
         has_ended_some = False
         while self._work.busy.is_set():
             await asyncio.sleep(_LOOK_S)
+            if not self._work.busy.is_set():
+                break  # short calls are over by now: nothing to nudge, and no processes to look at
             if loop.time() - self._looked_below >= HANG_S:
                 self._looked_below = loop.time()
                 await self._end_long_stopped()

@@ -238,3 +238,25 @@ def test_activities_and_ends_of_real_processes() -> None:
             kill_family(shell.pid)
     assert wait_until(lambda: not alive(family), 30), [command(pid) for pid in family]
     assert family_activity(shell.pid) == Activity(False, False, 0.0)
+
+
+def test_short_calls_to_an_idle_engine_cost_no_look_at_its_processes() -> None:
+    """A page that shows the server's state asks an idle engine twice a second."""
+    looks: list[int] = []
+
+    def activity() -> Activity:
+        looks.append(1)
+        return ASLEEP
+
+    async def main() -> None:
+        case = Case(activity, is_busy=False)
+        watching = asyncio.create_task(case.watch.run())
+        for _ in range(5):
+            case.work.busy.set()
+            await asyncio.sleep(0.001)
+            case.work.busy.clear()
+            await asyncio.sleep(3 * engine_watch._LOOK_S)
+        watching.cancel()
+        assert (case.nudges, looks) == (0, [])
+
+    asyncio.run(main())
