@@ -75,6 +75,7 @@ class EngineWatch:
         self._kill = kill or _kill_stopped
         self._were_stopped: frozenset[int] = frozenset()
         self._looked_below = 0.0
+        self._looking_below: asyncio.Task[None] | None = None
         self.silent_s = 0.0
 
     async def run(self) -> None:
@@ -105,7 +106,8 @@ class EngineWatch:
                 break  # short calls are over by now: nothing to nudge, and no processes to look at
             if loop.time() - self._looked_below >= HANG_S:
                 self._looked_below = loop.time()
-                await self._end_long_stopped()
+                # Beside the looks, which must not be late: `/health` waits for them.
+                self._looking_below = loop.create_task(self._end_long_stopped())
             # This process may have been stopped itself: that time does not count.
             passed_s, looked = min(loop.time() - looked, 2 * _LOOK_S), loop.time()
             beat = Beat.read(self._page)
