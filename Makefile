@@ -99,13 +99,14 @@ locks: $(VENV)/.tools  ## choose the versions of all packages anew, within the b
 	$(LOCK) pyproject.toml --extra docs -c locks/dev.txt -o locks/docs.txt
 	$(LOCK) locks/audit.in -o locks/audit.txt
 
-$(VENV)/.audit: locks/audit.txt
+$(VENV)/.audit: $(VENV)/.tools locks/audit.txt
 	@$(PYTHON) -m venv $(VENV)/audit
 	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/audit.txt
 	@touch $@
 
-audit: $(VENV)/.tools $(VENV)/.audit  ## print known weaknesses of the locked packages, if a database can be reached
-	@$(VENV)/audit/bin/pip-audit --progress-spinner off --no-deps --disable-pip --require-hashes -r locks/dev.txt -r locks/docs.txt 2>&1 | grep -v 'could not be audited' || true
+audit: $(VENV)/.audit  ## print known weaknesses of the locked packages, if a database can be reached
+	@if found=$$($(VENV)/audit/bin/pip-audit --progress-spinner off --no-deps --disable-pip --require-hashes -r locks/dev.txt -r locks/docs.txt 2>/dev/null); \
+	then echo "no known weaknesses"; else echo "$${found:-not audited: no database of weaknesses can be reached}"; fi
 
 sbom: $(READY) $(VENV)/.audit  ## bills of materials in CycloneDX, in sbom/: Python's packages and the console's
 	@mkdir -p sbom
