@@ -162,7 +162,7 @@ export function makeEditor(
         spoken.of(of(options.language)),
         syntaxHighlighting(colours),
         theme,
-        EditorView.contentAttributes.of({ "aria-label": options.label }),
+        EditorView.contentAttributes.of({ "aria-label": options.label, tabindex: "0" }),
         EditorView.updateListener.of((update) => update.docChanged && options.onChange(update.state.doc.toString())),
       ],
     }),
