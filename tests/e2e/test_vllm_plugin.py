@@ -76,7 +76,9 @@ def test_what_cannot_be_had_ends_with_an_error(vllm: Any) -> None:
     ("constraint", "options"), [({"regex": "("}, {}), ({"nix": 1}, {}), ({"regex": "a"}, {"min_tokens": 3})]
 )
 def test_wrong_requests_are_refused(vllm: Any, constraint: object, options: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=r"regex|aici|min_tokens"):
+    from vllm.exceptions import VLLMValidationError
+
+    with pytest.raises(VLLMValidationError, match=r"regex|aici|min_tokens"):
         outputs(vllm, constraint, **options)
 
 
