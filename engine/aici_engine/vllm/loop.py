@@ -100,17 +100,21 @@ class VllmLoop(EngineLoop):
         self._commit(tokens, began)
 
     def _fork(self) -> None:
-        """Let guests fork that want to. A sequence and its new forks have their masks, and wait for their rows."""
-        seqs = [seq for seq in self._rows.running if seq.guest.num_branches > 1 and seq.ending is None]
-        if not seqs:
-            return
-        new_forks: list[NewFork] = []
-        self._live.talk(lambda seqs: new_forks.extend(self._session.ask(seqs)), seqs)
-        for fork in new_forks:
-            self._live.add(fork.child)
-            self._output.forked(fork.child, fork.parent, fork.begin)
-            self._rows.fork(fork.parent, fork.child)
-        self._live.talk(self._keep_answers, None)
+        """Let guests fork that want to. A sequence and its new forks have their masks, and wait for their rows.
+
+        The message goes to calm guests too, which may want to fork then: hence the loop.
+        """
+        while seqs := [seq for seq in self._rows.running if seq.guest.num_branches > 1 and seq.ending is None]:
+            for fork in self._new_forks(seqs):
+                self._live.add(fork.child)
+                self._output.forked(fork.child, fork.parent, fork.begin)
+                self._rows.fork(fork.parent, fork.child)
+            self._live.talk(self._keep_answers, None)
+
+    def _new_forks(self, seqs: "list[Sequence]") -> list[NewFork]:
+        found: list[NewFork] = []
+        self._live.talk(lambda seqs: found.extend(self._session.ask(seqs)), seqs)
+        return found
 
     def _keep_answers(self, _: None) -> None:
         answers = self._session.answers()
