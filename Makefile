@@ -6,7 +6,7 @@ READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Every package in locks/ has a version and hashes. Every package is a wheel, so that no package runs a script. PyTorch is
 # not locked: it has one build for each kind of GPU and one without, and the package index decides which is installed.
-LOCKED := $(PIP) --no-deps --require-hashes --only-binary :all: -r
+LOCKED := $(PIP) --only-binary :all: --no-deps --require-hashes -r
 TORCH := torch==2.13.0
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make locks"
 
@@ -74,7 +74,7 @@ $(VENV)/.tools: locks/build.txt
 # .libraries and .compiled are apart from $(READY), so that with -j a core compiles while another core unpacks.
 $(VENV)/.libraries: $(VENV)/.tools locks/dev.txt
 	@$(LOCKED) locks/dev.txt
-	@$(PIP) $(TORCH)
+	@$(PIP) --only-binary :all: $(TORCH)
 	@touch $@
 
 $(VENV)/.compiled: $(VENV)/.tools
@@ -93,7 +93,7 @@ $(VENV)/.docs: $(READY) locks/docs.txt
 
 # uv would take PyTorch with its CUDA packages; the override leaves both out, and dev.in names what PyTorch needs.
 locks: $(VENV)/.tools  ## choose the versions of all packages anew, within the bounds of pyproject.toml
-	@$(PIP) uv==0.13.9
+	@$(PIP) --only-binary :all: uv==0.13.9
 	$(LOCK) locks/build.in -o locks/build.txt
 	$(LOCK) pyproject.toml locks/dev.in --extra engine --extra server --extra build --extra dev --override locks/override.txt -c locks/build.txt -o locks/dev.txt
 	$(LOCK) pyproject.toml --extra docs -c locks/dev.txt -o locks/docs.txt
@@ -101,12 +101,12 @@ locks: $(VENV)/.tools  ## choose the versions of all packages anew, within the b
 
 $(VENV)/.audit: $(VENV)/.tools locks/audit.txt
 	@$(PYTHON) -m venv $(VENV)/audit
-	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r locks/audit.txt
+	@$(VENV)/audit/bin/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --no-deps --require-hashes -r locks/audit.txt
 	@touch $@
 
 audit: $(VENV)/.audit  ## print known weaknesses of the locked packages, if a database can be reached
-	@if found=$$($(VENV)/audit/bin/pip-audit --progress-spinner off --no-deps --disable-pip --require-hashes -r locks/dev.txt -r locks/docs.txt 2>/dev/null); \
-	then echo "no known weaknesses"; else echo "$${found:-not audited: no database of weaknesses can be reached}"; fi
+	@if found=$$($(VENV)/audit/bin/pip-audit --progress-spinner off --no-deps --disable-pip --require-hashes -r locks/dev.txt -r locks/docs.txt 2>$(VENV)/audit.log); \
+	then echo "no known weaknesses"; else echo "$${found:-not audited: $$(tail -n 1 $(VENV)/audit.log)}"; fi
 
 sbom: $(READY) $(VENV)/.audit  ## bills of materials in CycloneDX, in sbom/: Python's packages and the console's
 	@mkdir -p sbom

@@ -62,3 +62,11 @@ def test_every_package_has_hashes_and_no_address(name: str) -> None:
     assert "://" not in text
     blocks = re.split(r"\n(?=[\w.-]+==)", text)
     assert [block.partition("==")[0] for block in blocks[1:] if "--hash=sha256:" not in block] == []
+
+
+def test_no_package_runs_a_script() -> None:
+    installs = [
+        line for line in (ROOT / "Makefile").read_text().splitlines() if "pip install" in line or "$(PIP)" in line
+    ]
+    scripted = [line for line in installs if "--only-binary :all:" not in line and "PIP :=" not in line]
+    assert [line.split()[-1] for line in scripted] == ["."], "only aici itself is built"

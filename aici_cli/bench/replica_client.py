@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from aici_base.errors import UnavailableError
 
-_PATIENCE_S: Final = 120.0
+PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.02
 _REQUESTS: Final = 2
 """Of each client."""
@@ -45,8 +45,8 @@ class ReplicaAdmin:
         """Wait until a replica has a state. Return the seconds. Raises UnavailableError after two minutes."""
         began = time.monotonic()
         while self.states()[number - 1] != state:
-            if time.monotonic() - began > _PATIENCE_S:
-                raise UnavailableError(f"replica {number} is not {state} after {_PATIENCE_S:g} s")
+            if time.monotonic() - began > PATIENCE_S:
+                raise UnavailableError(f"replica {number} is not {state} after {PATIENCE_S:g} s")
             time.sleep(_LOOK_S)
         return time.monotonic() - began
 
@@ -63,7 +63,7 @@ class ReplicaAdmin:
         raise UnavailableError(f"replica {number} has no engine process on processors of its own")
 
     def _ask(self, method: str, path: str) -> Any:
-        connection = http.client.HTTPConnection(self.place, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(self.place, timeout=PATIENCE_S)
         try:
             connection.request(method, path)
             answer = connection.getresponse()
@@ -79,7 +79,7 @@ def tokens_per_s(place: str, num_clients: int, num_tokens: int) -> float:
     """Return the speed for clients that send two requests each, one after the other, without a stream."""
 
     def client(number: int) -> None:
-        connection = http.client.HTTPConnection(place, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
         prompt = f"Chapter {number}. It was a quiet morning in the village, and"
         body = json.dumps({"prompt": prompt, "max_tokens": num_tokens, "ignore_eos": True})
         for _ in range(_REQUESTS):
@@ -101,7 +101,7 @@ def chat_cached_tokens(place: str, *, num_chats: int, num_turns: int, name: str)
     different `name` have different prompts."""
 
     def chat(number: int) -> tuple[int, int]:
-        connection = http.client.HTTPConnection(place, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
         messages = [{"role": "system", "content": f"You keep the diary of the {name} village, house {number}. " * 8}]
         prompt = cached = 0
         for turn in range(num_turns):
@@ -164,7 +164,7 @@ class SteadyLoad:
         body = {"controller": "none", "controller_arg": prompt, "max_tokens": self.num_tokens, "ignore_eos": True}
         began, error = time.monotonic(), ""
         first: float | None = None
-        connection = http.client.HTTPConnection(self.place, timeout=_PATIENCE_S)
+        connection = http.client.HTTPConnection(self.place, timeout=PATIENCE_S)
         try:
             connection.request("POST", "/v1/run", json.dumps(body), {"Content-Type": "application/json"})
             answer = connection.getresponse()

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final
 
 import typer
 
-from aici_base.errors import UsageError
-from aici_cli.bench.replica_client import ReplicaAdmin, SteadyLoad, chat_cached_tokens, tokens_per_s
+from aici_base.errors import UnavailableError, UsageError
+from aici_cli.bench.replica_client import PATIENCE_S, ReplicaAdmin, SteadyLoad, chat_cached_tokens, tokens_per_s
 from aici_cli.bench.serve import started_server
 from aici_cli.output import print_json, say
 from aici_cli.tables import print_table
@@ -131,12 +131,14 @@ def _followed(admin: ReplicaAdmin) -> list[dict[str, Any]]:
         up_s = time.monotonic() - began
     idle = time.monotonic()
     while admin.states().count("up") > 1:
+        if time.monotonic() - idle > PATIENCE_S:
+            raise UnavailableError(f"more than one replica is up after {PATIENCE_S:g} s without load")
         time.sleep(0.1)
     now = time.monotonic()
     return [
-        _row("1 to 2: seconds of load until the second replica is up", up_s, "s"),
-        _row("2 to 1: seconds without load until one is left", now - idle, "s"),
-        _row("1 to 2 to 1: failed requests", len(load.errors), ""),
+        _row("growth: seconds of load until the second replica is up", up_s, "s"),
+        _row("shrinking: seconds without load until one replica is left", now - idle, "s"),
+        _row("growth and shrinking: failed requests", len(load.errors), ""),
     ]
 
 

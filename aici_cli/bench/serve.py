@@ -52,6 +52,8 @@ def serve(
     check_plot(plot)
     if server is not None and replicas != "1":
         raise UsageError("--replicas is for a started server", hint="give the running server the flag")
+    if server is not None and model is not None:
+        raise UsageError("--model is for a started server", hint="a running server has its models")
     flags = ["--replicas", replicas, *engine_flags(engine, engine_python, engine_args)]
     if server is not None and engine != "native":
         raise UsageError("--engine is for a started server", hint="give the running server the flag")

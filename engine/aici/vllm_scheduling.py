@@ -98,8 +98,9 @@ class ScheduledGuests:
                 bound.append(key)
             else:
                 self._fail(key, error if isinstance(error, AiciError) else AiciError(f"the guest: {error!r}"))
-        with self._runtime_may_die():
-            self._alive().guests.bind(bound)
+        if bound:
+            with self._runtime_may_die():
+                self._alive().guests.bind(bound)
         return [request for request, _ in done.values()]
 
     def take_starting(self, key: str) -> Any:
@@ -172,12 +173,18 @@ class ScheduledGuests:
         ends = {params.eos_token_id, *params.all_stop_token_ids} - {None}
         words = EosWords(num_logits=self._num_logits, eos_token=self._alive().eos_token, all_eos=ends).of(bits)
         if not words.any():
-            self._fail(key, AiciError("the controller ends the text, and vLLM knows no EOS for the request"))
+            self._fail(
+                key,
+                AiciError(
+                    "the controller ends the text, and vLLM knows no EOS for the request",
+                    hint="give the model's generation_config.json an eos_token_id",
+                ),
+            )
         return words
 
     def _alive(self) -> GuestStarter:
         if self._runtime is None:
-            raise UnavailableError("the controller runtime died")
+            raise UnavailableError("the controller runtime died", hint="the next request starts another runtime")
         return self._runtime
 
     def _discard(self, key: str) -> None:

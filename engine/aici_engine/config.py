@@ -1,7 +1,7 @@
 """The configuration of an engine: a value, checked once."""
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -30,20 +30,19 @@ _OF_NODES: Final = {"min_nodes": 1, "replan_after_s": 60.0}
 """Settings of a model divided over nodes, with their defaults."""
 
 
-_NOT_OF_VLLM: Final = {
-    "lora": None,
-    "device": "auto",
-    "page_size": None,
-    "num_pages": None,
-    "memory_fraction": 0.4,
-    "cache_bytes": None,
-    "max_batch_tokens": 512,
-    "prefill_slowdown": 4.0,
-    "stages": (),
-    "nodes": (),
-    "ray_address": None,
-}
-"""Settings that have no effect with vLLM, with their defaults."""
+_NOT_OF_VLLM: Final = (
+    "device",
+    "page_size",
+    "num_pages",
+    "memory_fraction",
+    "cache_bytes",
+    "max_batch_tokens",
+    "prefill_slowdown",
+    "stages",
+    "nodes",
+    "ray_address",
+)
+"""Settings that have no effect with vLLM."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,8 +178,15 @@ class EngineConfig:
                 cli_hint="leave out --dtype, and give --engine-args '--quantization ...'",
                 param="dtype",
             )
-        for name, default in _NOT_OF_VLLM.items():
-            if getattr(self, name) != default:
+        if self.lora is not None:
+            raise UsageError(
+                "adapters are not served with vLLM",
+                hint="merge the adapter into the weights, or let aici's own engine compute",
+                param="lora",
+            )
+        defaults = {each.name: each.default for each in fields(self)}
+        for name in _NOT_OF_VLLM:
+            if getattr(self, name) != defaults[name]:
                 raise UsageError(
                     f"{name} has no effect with vLLM",
                     hint="leave it out, or give a setting of vLLM in VllmSettings",

@@ -25,6 +25,7 @@ def test_what_is_no_count(text: str) -> None:
         (["--replicas", "2", "--spare-engine"], "has no spare engine"),
         (["--replicas", "2", "--device", "cuda"], "no replicas on a GPU"),
         (["--replicas", "2", "--stages", "tcp://10.0.0.2:7100#" + "a" * 64], "no replicas here"),
+        (["--replicas", "2", "--engine", "vllm"], "has no replicas: vLLM computes it"),
         (["--replicas", "1:2", "--models-memory", "8GiB"], "no fixed part of the memory"),
         (["--replicas", "2", "--scale-down-after", "3"], "--scale-down-after needs --replicas A:B"),
     ],

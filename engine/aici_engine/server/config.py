@@ -236,6 +236,12 @@ class ServerConfig:
                 hint="start one server for every pipeline, and put a load balancer in front of them",
                 cli_hint="leave --replicas out",
             )
+        if vllm := next((each for each in self.models if each.engine.vllm is not None), None):
+            raise UsageError(
+                f"the model {vllm.name} has no replicas: vLLM computes it",
+                hint="start one server for every engine, and put a load balancer in front of them",
+                cli_hint="leave --replicas out",
+            )
         if self.spare_engine:
             raise UsageError(
                 "a model with replicas has no spare engine: the other replicas take over",

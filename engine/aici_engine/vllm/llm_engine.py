@@ -164,7 +164,7 @@ def _engine_args(config: EngineConfig, args: Sequence[str]) -> Any:
         if getattr(given, name):
             raise UsageError(f"--engine-args: {name} does not go with aici", hint="leave it out")
     if given.data_parallel_size != 1:
-        raise UsageError("--engine-args: data_parallel_size is not served", hint="use --replicas of `aici serve`")
+        raise UsageError("--engine-args: data_parallel_size is not served", hint="start one server for every engine")
     given.scheduler_cls, given.async_scheduling = _SCHEDULER, False
     given.max_num_seqs = config.max_num_seqs
     given.max_model_len = config.max_context

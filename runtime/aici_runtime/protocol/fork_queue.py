@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from aici_base.ids import SeqId
 from aici_runtime.memory.worker_slots import WorkerSlot
 
-PART = 4
+FORKS_AT_A_TIME = 4
 """Forks that a worker makes for one request. An order for more is split, so that other orders come in between."""
 
 
@@ -25,7 +25,7 @@ class ForkOrder:
 
     def begin_part(self) -> None:
         """Begin the next forks."""
-        while self.waiting and len(self.begun) < PART:
+        while self.waiting and len(self.begun) < FORKS_AT_A_TIME:
             self.begun.append(self.waiting.popleft())
 
     def begin_no_more(self, num_begun: int) -> None:

@@ -6,8 +6,8 @@ there. A sequence without its fork at the end of a command is late, as a guest t
 without the sequence, and a later command finds the answer. The order of the guest's calls, the fork groups and the ids
 are the same, however long a fork takes.
 
-Without patience nobody waits in vain, so `advance` ends when all forks are there. A guest in a pool is copied at once,
-which takes no process.
+A command without `patience` waits for all its guests, so `advance` ends when all forks are there. A guest in a pool is
+copied at once, which takes no process.
 """
 
 import math
@@ -53,8 +53,8 @@ class GuestForks:
         self._pools = pools
         self._max_forks = limits.forks
         num_cores = len(os.sched_getaffinity(0))
-        self._num_most = 2 * num_cores
-        self._num_beside_others = max(1, num_cores // 2)
+        self._max_in_progress = 2 * num_cores
+        self._max_beside_others = max(1, num_cores // 2)
         self._queue = ForkQueue()
         self._orders: dict[SeqId, ForkOrder] = {}
         """The orders by the ids of the parent and of the forks in the making."""
@@ -107,9 +107,9 @@ class GuestForks:
         if any(order.parent_id not in self._held for order in self._orders.values()):
             deadline = math.inf  # the parent is not asked, so nothing could tell that it is late
         while True:
-            for order in self._queue.start(self._num_beside_others if beside_others else self._num_most):
+            for order in self._queue.start(self._max_beside_others if beside_others else self._max_in_progress):
                 self._begin(order)
-            answered = [order for order in self._queue.in_progress if self._look(order, deadline, sent)]
+            answered = [order for order in self._queue.in_progress if self._hear(order, deadline, sent)]
             if not answered:
                 return sent
 
@@ -191,7 +191,7 @@ class GuestForks:
         forks = [(seq_id, slot.index) for seq_id, slot in order.begun if seq_id is not None]
         self._sequences.send([(order.parent_id, worker_requests.fork(forks))])
 
-    def _look(self, order: ForkOrder, deadline: float, sent: list[SeqId]) -> bool:
+    def _hear(self, order: ForkOrder, deadline: float, sent: list[SeqId]) -> bool:
         """Wait for the parent's answer. Return False if `deadline` has passed before."""
         parent = self._sequences[order.parent_id]
         answer = b"" if parent.worker is None else parent.worker.wait_response(min(deadline, order.until))

@@ -4,7 +4,7 @@ from collections import deque
 from typing import TYPE_CHECKING, cast
 
 from aici_base.ids import SeqId
-from aici_runtime.protocol.fork_queue import PART, ForkOrder, ForkQueue
+from aici_runtime.protocol.fork_queue import FORKS_AT_A_TIME, ForkOrder, ForkQueue
 
 if TYPE_CHECKING:
     from aici_runtime.memory.worker_slots import WorkerSlot
@@ -36,14 +36,14 @@ def test_owners_take_turns() -> None:
 
 def test_an_order_for_many_forks_lets_others_in_between() -> None:
     queue = ForkQueue()
-    queue.add(order(100, 1, 2 * PART + 1))
+    queue.add(order(100, 1, 2 * FORKS_AT_A_TIME + 1))
     queue.add(order(200, 2, 1))
-    assert serve(queue, 1) == [[(100, PART)], [(200, 1)], [(100, PART)], [(100, 1)]]
+    assert serve(queue, 1) == [[(100, FORKS_AT_A_TIME)], [(200, 1)], [(100, FORKS_AT_A_TIME)], [(100, 1)]]
 
 
 def test_a_removed_order_is_not_served() -> None:
     queue = ForkQueue()
-    gone = [order(100, 1, 1), order(200, 2, 2 * PART)]
+    gone = [order(100, 1, 1), order(200, 2, 2 * FORKS_AT_A_TIME)]
     for each in (*gone, order(300, 1, 1)):
         queue.add(each)
     assert [each.parent_id for each in queue.start(2)] == [100, 200]

@@ -45,7 +45,9 @@ def router() -> APIRouter:
             )
         name = path if path in files or path.startswith("assets/") else _INDEX
         if (found := files.get(name)) is None:
-            raise NotFoundError(f"there is no {path} in the console")
+            raise NotFoundError(
+                f"there is no {path} in the console", hint="reload the page: the server has another version of it"
+            )
         return _answer(found, accepts_gzip="gzip" in request.headers.get("accept-encoding", ""))
 
     return routes

@@ -36,6 +36,7 @@ class ReplicaFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()
         self._drains: dict[int, asyncio.Task[None]] = {}
+        self._after_drain: dict[int, ReplicaState] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -74,11 +75,14 @@ class ReplicaFleet:
     def drain(self, number: int) -> None:
         """Send no more requests to a replica, and end the engine after the last request. Idempotent.
 
-        Raises InUseError if no other replica is up.
+        Raises InUseError if no other replica is up, or while the replica starts.
         """
         replica = self.find(number)
         if replica.state in (ReplicaState.DRAINING, ReplicaState.DRAINED):
+            self._after_drain[number] = ReplicaState.DRAINED  # also if the load ended the replica's service
             return
+        if replica.state is ReplicaState.STARTING:
+            raise InUseError(f"replica {number} is starting", hint="drain it when it is up")
         if not any(each.state is ReplicaState.UP for each in self.replicas if each is not replica):
             raise InUseError(
                 f"replica {number} cannot be drained: no other replica is up", hint="let another replica rejoin first"
@@ -92,7 +96,8 @@ class ReplicaFleet:
         """
         replica = self.find(number)
         if replica.state is ReplicaState.DRAINING:
-            self._drains.pop(number).cancel()
+            if (drain := self._drains.pop(number, None)) is not None:
+                drain.cancel()
             replica.end_drain()
             replica.client.changed()
         elif replica.state in WITHOUT_ENGINE:
@@ -142,13 +147,15 @@ class ReplicaFleet:
             self._begin(self._give_up(replica))
 
     def _drain(self, replica: Replica, then: ReplicaState) -> None:
+        self._after_drain[replica.number] = then
         replica.begin_drain()
         _log.info("replica %d drains: %d sequences", replica.number, replica.client.num_streams)
-        task = self._drains[replica.number] = self._begin(self._end_drain(replica, then))
-        task.add_done_callback(lambda _: self._drains.pop(replica.number, None))
+        task = self._drains[replica.number] = self._begin(self._end_drain(replica))
+        task.add_done_callback(lambda _: self._drains.get(replica.number) is task and self._drains.pop(replica.number))
 
-    async def _end_drain(self, replica: Replica, then: ReplicaState) -> None:
+    async def _end_drain(self, replica: Replica) -> None:
         await replica.client.idle.wait()
+        then = self._after_drain[replica.number]
         self._stop(replica, then)
         _log.info("replica %d is %s", replica.number, then)
 

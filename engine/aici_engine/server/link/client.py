@@ -10,6 +10,8 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol, Self, TypeAlias
 
+import msgspec
+
 from aici_base.errors import AiciError, RuntimeDiedError, TimedOutError, UnavailableError, UsageError
 from aici_engine.config import SamplingParams
 from aici_engine.events import CONTROLLER_FAILURES, FinishReason
@@ -102,6 +104,12 @@ class EngineStream:
     def digest(self) -> bytes:
         """The digest of what was asked."""
         return self._digest if self.submit is None else digest(self.submit)
+
+    def renumber(self, number: int) -> None:
+        """Have another number from now on: engines send no further events to the stream by the old number."""
+        self.number = number
+        if self.submit is not None:
+            self.submit = msgspec.structs.replace(self.submit, stream=number)
 
     def begin_again(self) -> None:
         """Forget the events of an attempt that the stream has not given. `submit` must not be None."""
@@ -281,10 +289,12 @@ class EngineClient:
         if self._link is not None and not self._replays.holds(stream):
             self._link.send(wire.Abort(stream.number))
         self._replays.heard(stream)
+        # The engine ends the aborted stream later. The stream may be back here by then, and that end is not its end.
+        stream.renumber(next(self._numbers))
         self._rest()
 
     def adopt(self, stream: EngineStream) -> None:
-        """Take a stream that another client has released. The stream keeps its number."""
+        """Take a stream that another client has released."""
         stream.move_to(self)
         self._streams[stream.number] = stream
         self._work()

@@ -11,7 +11,7 @@ import sqlite3
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, Protocol, Self, TypeAlias
 
@@ -26,6 +26,7 @@ Order: TypeAlias = Literal["asc", "desc"]
 UNFINISHED: Final = ("validating", "in_progress", "finalizing", "cancelling")
 
 _CHUNK_BYTES: Final = 1 << 20
+_IN_MEMORY_BYTES: Final = 256 << 20
 _VERSION: Final = 1
 _SCHEMA: Final = """
     CREATE TABLE IF NOT EXISTS files (
@@ -117,6 +118,13 @@ class BatchStore:
         self._database = Database(path, schema=_SCHEMA, version=_VERSION, what="files and batches")
         self.path = self._database.path
         self.problem = self._database.problem
+        if self.problem:
+            # Memory is not a disk: a few uploads of today's bounds would end the process.
+            self.limits = replace(
+                self.limits,
+                max_bytes=min(self.limits.max_bytes, _IN_MEMORY_BYTES),
+                max_owner_bytes=min(self.limits.max_owner_bytes, _IN_MEMORY_BYTES // 4),
+            )
 
     def add_file(
         self, owner: str, *, filename: str, purpose: str, content: bytes | Content, ttl_s: float | None = None

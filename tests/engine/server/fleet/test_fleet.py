@@ -153,11 +153,31 @@ def test_a_replica_that_comes_back_takes_waiting_streams_of_the_fullest() -> Non
         async with fleet_of(replicas) as fleet:
             replicas.made[1].die()
             streams = [fleet.client.open([number], GREEDY) for number in range(6)]
+            numbers = [stream.number for stream in streams]
             replicas.made[1].come()
             assert fleet.replicas[1].client.num_streams <= 1
-            assert sorted(replicas.made[2].engine.aborted) == [stream.number for stream in streams[1:]]
+            assert sorted(replicas.made[2].engine.aborted) == numbers[1:]
             for stream in streams[1:]:
                 assert (await ended(stream)).text == "Hello there"
+
+    run(main)
+
+
+def test_a_stream_that_comes_back_to_its_first_engine_is_not_ended_by_its_move() -> None:
+    async def main() -> None:
+        replicas = FakeReplicas(default=[silent])
+        async with fleet_of(replicas) as fleet:
+            replicas.made[2].die()
+            for number in range(4):
+                fleet.client.open([number], GREEDY)
+            replicas.made[2].come()
+            assert fleet.replicas[1].client.num_streams == 2
+            replicas.made[2].die()
+            assert fleet.replicas[0].client.num_streams == 4
+            first = replicas.made[1]
+            for number in first.engine.aborted:  # an engine acts on messages between two steps, so its answer is late
+                first.client.receive(wire.FinishOut(number, FinishReason.ABORT, "", wire.UsageOut(0, 0, 0)))
+            assert fleet.replicas[0].client.num_streams == 4
 
     run(main)
 
@@ -204,6 +224,24 @@ def test_a_replica_that_rejoins_while_it_drains_keeps_its_engine() -> None:
             assert replicas.made[1] is engine
             with pytest.raises(NotFoundError, match="no replica 3"):
                 fleet.drain(3)
+
+    run(main)
+
+
+def test_a_replica_that_starts_is_not_drained() -> None:
+    async def main() -> None:
+        replicas = FakeReplicas()
+        async with fleet_of(replicas) as fleet:
+            fleet.drain(2)
+            await until(lambda: states(fleet) == ["up", "drained"])
+            replicas.slow.add(2)
+            fleet.rejoin(2)
+            await until(lambda: replicas.num_starting == 1)
+            with pytest.raises(InUseError, match="is starting"):
+                fleet.drain(2)
+            fleet.rejoin(2)
+            assert states(fleet) == ["up", "starting"]
+            assert replicas.num_starting == 1
 
     run(main)
 
