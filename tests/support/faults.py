@@ -137,8 +137,9 @@ def asked_twice(traces: Iterable[Path]) -> list[str]:
             if command.get("op") != "turn_process":
                 continue
             asked -= {op["id"] for op in command["post_ops"]} | set(command["freed"])
-            # A guest that was asked and then forces tokens instead gives no answer.
-            now = {int(guest) for guest in exchange["resp"]["data"]["seqs"]}
+            # A guest that was asked and then forces tokens instead gives no answer, and a late guest gives none yet.
+            answers = exchange["resp"]["data"]["seqs"].items()
+            now = {int(guest) for guest, answer in answers if not (answer["result"] or {}).get("late")}
             twice += [f"guest {guest} of {trace.name}" for guest in asked & now]
             asked |= now
     return twice

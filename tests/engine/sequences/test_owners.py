@@ -8,7 +8,7 @@ import aici_engine
 
 OWNERS = {
     "transcript": {"event_output.py"},
-    "progress": {"scheduler.py"},
+    "progress": {"scheduler.py", "vllm/row_queue.py"},
     "guest": {"control/session.py"},
     "sampler": {"sample/logprobs.py", "sample/sampler.py", "sample/device_sampler.py"},
     "clock": set[str](),
