@@ -28,7 +28,7 @@ def test_memory_is_right(tmp_path: Path) -> None:
     planned, driver = make_plan(request, nodes, driver="driver").stages
     assert 10 < planned.part.num_layers < 20
     command = [*AICI, "stage", "--model", str(default_model_dir()), "--token-file", str(tmp_path / "token")]
-    # With an empty cache the stage packs the weights itself. Packed weights of a cache are mapped, and do not count here.
+    # With an empty cache the stage packs the weights itself. Mapped weights of a cache do not count as its memory.
     env = os.environ | {"XDG_CACHE_HOME": str(tmp_path)}
     with subprocess.Popen([*command, "--threads", "1"], stdout=subprocess.PIPE, text=True, env=env) as stage:
         try:
