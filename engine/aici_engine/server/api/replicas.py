@@ -11,15 +11,9 @@ from aici_engine.server.fleet.replica import Replica
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.models import Models
-from aici_engine.server.service.served_model import ModelState, ServedModel
+from aici_engine.server.service.served_model import ServedModel
 
 _POLICY: Final = RoutePolicy(is_counted=False)
-_ONLY: Final = {
-    ModelState.LOADED: "up",
-    ModelState.LOADING: "starting",
-    ModelState.UNLOADED: "standby",
-}
-"""The state of the only replica of a model."""
 
 
 def router(models: Models) -> APIRouter:
@@ -82,9 +76,8 @@ def _fleet(caller: Caller, model: ServedModel) -> ReplicaFleet:
 async def _of_model(model: ServedModel) -> list[dict[str, Any]]:
     if (fleet := model.fleet) is not None:
         return list(await asyncio.gather(*(_described(model.name, each) for each in fleet.replicas)))
-    num_open = 0 if model.service is None else model.service.client.num_streams
-    state = _ONLY.get(model.state, str(model.state))
-    return [{"model": model.name, "replica": 1, "state": state, "open": num_open, "restarts": model.num_restarts}]
+    only = {"state": model.engine_state, "open": model.num_streams, "restarts": model.num_restarts}
+    return [{"model": model.name, "replica": 1} | only]
 
 
 async def _described(model: str, replica: Replica) -> dict[str, Any]:

@@ -9,12 +9,10 @@ from aici_engine.cluster.headers import ModelSizes
 from aici_engine.server.api.engine_figures import EngineFigures, EngineState
 from aici_engine.server.fleet.replica import Replica
 from aici_engine.server.service.models import Models
-from aici_engine.server.service.served_model import ModelState, ServedModel
+from aici_engine.server.service.served_model import ServedModel
 
 _ANSWER_S: Final = 0.3
 """The time for the answers of all engines. An engine that is later is shown with its figures of before."""
-_ONLY: Final = {ModelState.LOADED: "up", ModelState.LOADING: "starting", ModelState.UNLOADED: "standby"}
-"""The state of the only engine of a model."""
 
 
 class _Engine(NamedTuple):
@@ -85,9 +83,9 @@ def _engines_of(model: ServedModel) -> list[_Engine]:
     return [
         _Engine(
             replica=1,
-            state=_ONLY.get(model.state, str(model.state)),
+            state=model.engine_state,
             restarts=model.num_restarts,
-            num_open=0 if service is None else service.client.num_streams,
+            num_open=model.num_streams,
             client=None if service is None or not service.client.is_ready else service.client,
             more={},
         )

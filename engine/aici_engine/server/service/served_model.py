@@ -123,6 +123,17 @@ class ServedModel:
         return ModelState.UNLOADED if self._failed_at is None else ModelState.FAILED
 
     @property
+    def engine_state(self) -> str:
+        """The state of the only engine, in the words of `ReplicaState`."""
+        words = {ModelState.LOADED: "up", ModelState.LOADING: "starting", ModelState.UNLOADED: "standby"}
+        return words.get(self.state, str(self.state))
+
+    @property
+    def num_streams(self) -> int:
+        """Sequences in the engine or on their way there."""
+        return 0 if self.service is None else self.service.client.num_streams
+
+    @property
     def can_answer(self) -> bool:
         """Whether a request for the model can succeed now, perhaps after a wait."""
         return self.state not in (ModelState.HANGING, ModelState.RESTARTING, ModelState.FAILED)
