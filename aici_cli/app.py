@@ -1,33 +1,55 @@
-"""The tree of commands. Command modules import heavy packages only inside functions, so that `--help` is fast."""
+"""The tree of commands. `aici --help` imports no command; a command imports heavy packages inside functions."""
 
 import os
 import sys
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from typer.main import get_command
 
-from aici_cli import (
-    batch,
-    bench,
-    chat,
-    cluster,
-    config,
-    ctrl,
-    doctor,
-    grammar,
-    lmtp,
-    models,
-    node,
-    rt,
-    run,
-    schema,
-    serve,
-    stage,
-)
+from aici_cli.lazy_group import LazyCommand, LazyGroup
+
+COMMANDS: Final = {
+    "run": LazyCommand(
+        "aici_cli.run:run", "Continue a prompt, under a constraint if given, or run a script that controls the text."
+    ),
+    "batch": LazyCommand(
+        "aici_cli.batch:batch",
+        "Answer a file of requests, as OpenAI's batches have them. Run the same command again to go on after an end.",
+    ),
+    "chat": LazyCommand("aici_cli.chat:chat", "Talk to a model: a line is a message, /help lists the commands."),
+    "serve": LazyCommand(
+        "aici_cli.serve:serve", "Serve models: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM."
+    ),
+    "stage": LazyCommand(
+        "aici_cli.stage:stage", "Compute a range of layers for `aici serve --stages`, until Ctrl-C or SIGTERM."
+    ),
+    "engine": LazyCommand(
+        "aici_cli.engine:engine", "Run an engine for `aici serve --engines`, until Ctrl-C or SIGTERM."
+    ),
+    "lmtp": LazyCommand(
+        "aici_cli.lmtp:lmtp",
+        "Talk to a model by LMTP. A line is a prompt, then parameters: Hello there temperature=1.2",
+    ),
+    "rt": LazyCommand(
+        "aici_cli.rt:rt",
+        "Run the controller runtime (engines start one), or `rt replay` a recording; `rt --help` lists the flags.",
+    ),
+    "doctor": LazyCommand("aici_cli.doctor:doctor", "Check this machine; exit with 1 if aici cannot run models."),
+    "models": LazyCommand("aici_cli.models:app", "Fetch, list, find and remove models."),
+    "config": LazyCommand("aici_cli.config:app", "Show the settings of options."),
+    "ctrl": LazyCommand("aici_cli.ctrl:app", "Write, build, test and store your own controllers, here or on a server."),
+    "bench": LazyCommand("aici_cli.bench:app", "Measure speed, memory and quality on this machine."),
+    "grammar": LazyCommand("aici_cli.grammar:app", "Check grammars, and test texts against a grammar."),
+    "schema": LazyCommand("aici_cli.schema:app", "Check JSON Schemas, and test texts against a schema."),
+    "cluster": LazyCommand("aici_cli.cluster:app", "Run one model over several machines."),
+    "node": LazyCommand("aici_cli.node:app", "Make this machine a part of a cluster."),
+}
+"""The commands in the order of the help. A test compares the summaries with the commands' own."""
 
 app = typer.Typer(
     name="aici",
+    cls=LazyGroup,
     help="A program in control of every token that a language model produces.",
     no_args_is_help=True,
     add_completion=False,  # completions/ has static scripts, installed for the shells
@@ -62,40 +84,24 @@ def _root(
     """A program in control of every token that a language model produces."""
 
 
-app.command(name="run")(run.run)
-app.command(name="batch")(batch.batch)
-app.command(name="chat")(chat.chat)
-app.command(name="serve")(serve.serve)
-app.command(name="stage")(stage.stage)
-app.command(name="lmtp")(lmtp.lmtp)
-app.command(name="rt", **rt.PASS_THROUGH)(rt.rt)
-app.command(name="doctor")(doctor.doctor)
-app.add_typer(models.app, name="models")
-app.add_typer(config.app, name="config")
-app.add_typer(ctrl.app, name="ctrl")
-app.add_typer(bench.app, name="bench")
-app.add_typer(grammar.app, name="grammar")
-app.add_typer(schema.app, name="schema")
-app.add_typer(cluster.app, name="cluster")
-app.add_typer(node.app, name="node")
-
-
 def command_tree() -> Any:
-    """Return the commands as Typer runs them.
+    """Return the commands as Typer runs them. The module of a command is imported when the command is asked for.
 
     Every option has an environment variable, `AICI_COMMAND_OPTION`. Help shows only variables with another name.
     """
     root = get_command(app)
-    waiting = [root]
-    while waiting:
-        command: Any = waiting.pop()
-        waiting += getattr(command, "commands", {}).values()
-        for parameter in command.params:
-            if parameter.param_type_name == "option" and parameter.envvar is None:
-                parameter.show_envvar = False
-        if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
-            _show_by_rich(command)
+    assert isinstance(root, LazyGroup)
+    _prepare(root)
+    root.put_off(COMMANDS, _prepare)
     return root
+
+
+def _prepare(command: Any) -> None:
+    for parameter in command.params:
+        if parameter.param_type_name == "option" and parameter.envvar is None:
+            parameter.show_envvar = False
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        _show_by_rich(command)
 
 
 def _show_by_rich(command: Any) -> None:

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from typer.main import get_command
-
 from aici_cli.value_kinds import TEXT, Values, values_of
 
 
@@ -35,9 +33,9 @@ class Node:
 
 
 def command_tree() -> list[Node]:
-    from aici_cli.app import app
+    from aici_cli import app
 
-    return list(_walk(get_command(app), ("aici",)))
+    return list(_walk(app.command_tree(), ("aici",)))
 
 
 def _walk(command: Any, path: tuple[str, ...]) -> Iterator[Node]:
@@ -53,6 +51,8 @@ def _walk(command: Any, path: tuple[str, ...]) -> Iterator[Node]:
                 options[flag] = _first_line(parameter.help)
             if taken is not None:
                 values[flag] = taken
+        for flag in parameter.secondary_opts:
+            options[flag] = f"The opposite of {parameter.opts[0]}."
     summaries = {name: _first_line(child.help) for name, child in children.items()}
     shown = dict(reversed(options.items())) | {"--help": "Show this message and exit."}
     yield Node(path, summaries, shown, values, argument)

@@ -112,6 +112,20 @@ def _kernels() -> Finding:
     return Finding("native kernels", "ok", f"for {native.level}")
 
 
+def _guest_loop() -> Finding:
+    from aici_base.errors import UsageError
+    from aici_runtime.guests.native.library import describe
+
+    try:
+        loop = describe()
+    except UsageError as error:  # AICI_NATIVE has an unknown word
+        return Finding("loop of guests", "broken", error.message, error.hint)
+    if loop.library is None:
+        detail = f"{loop.why}; Python serves the guests, with a few times the processor time"
+        return Finding("loop of guests", "absent", detail, loop.hint)
+    return Finding("loop of guests", "ok", "in C")
+
+
 def _toolchain() -> Finding:
     return _installed("guest toolchain", ["ziglang"], "absent", "pip install 'aici[build]', to build controllers")
 
@@ -203,6 +217,7 @@ CHECKS: tuple[Callable[[], Finding], ...] = (
     _packages,
     _engine,
     _kernels,
+    _guest_loop,
     _toolchain,
     _guests,
     _third_party,

@@ -87,7 +87,7 @@ def _run() -> int:
         if type(error).__name__ == "NoArgsIsHelpError":
             print(error.format_message(), file=sys.stderr)
         else:
-            print_error(UsageError(error.format_message(), hint=_usage_hint(error)))
+            print_error(UsageError(_usage_message(error), hint=_usage_hint(error)))
         return error.exit_code
     except KeyboardInterrupt:
         _die_of(signal.SIGINT)
@@ -113,6 +113,11 @@ def _run() -> int:
     if code == 128 + signal.SIGINT:  # typer returns 130 for KeyboardInterrupt
         _die_of(signal.SIGINT)
     return code or 0
+
+
+def _usage_message(error: typer.TyperException) -> str:
+    """Return the message without the prefix that a validator of a type puts before its own."""
+    return error.format_message().replace(": Value error, ", ": ", 1)
 
 
 def _loading() -> contextlib.AbstractContextManager[None]:

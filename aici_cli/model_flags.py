@@ -10,7 +10,18 @@ import typer
 from aici_base.errors import UsageError
 from aici_cli.flag_groups import Command, with_flags_of
 from aici_cli.output import say
-from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
+from aici_engine.config import (
+    DEFAULT_DTYPE,
+    DEFAULT_SPECULATION,
+    DEVICE_HELP,
+    DTYPE_HELP,
+    KV_CACHE_DTYPE_HELP,
+    SPECULATE_HELP,
+    Device,
+    Dtype,
+    KVCacheDtype,
+    Speculation,
+)
 
 if TYPE_CHECKING:
     import aici
@@ -26,6 +37,7 @@ class ModelFlags:
         str | None, typer.Option(envvar="AICI_API_BASE", help="Run on the server at this URL; a key goes behind #key=.")
     ] = None
     dtype: Annotated[Dtype | None, typer.Option(help=f"{DTYPE_HELP} (default: {DEFAULT_DTYPE})")] = None
+    kv_cache_dtype: Annotated[KVCacheDtype | None, typer.Option(help=f"{KV_CACHE_DTYPE_HELP} (default: auto)")] = None
     device: Annotated[Device | None, typer.Option(help=f"{DEVICE_HELP} (default: auto)")] = None
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the model (default: one a core).")] = None
     max_forks: Annotated[
@@ -36,6 +48,10 @@ class ModelFlags:
     ] = None
     adapter: Annotated[
         Path | None, typer.Option(metavar="FOLDER", help="A LoRA adapter's folder (peft's), merged into the model.")
+    ] = None
+
+    speculate: Annotated[
+        Speculation | None, typer.Option(help=f"{SPECULATE_HELP} (default: {DEFAULT_SPECULATION})")
     ] = None
 
     def check(self) -> None:
@@ -64,6 +80,8 @@ class ModelFlags:
             threads=self.threads,
             max_forks=self.max_forks,
             adapter=self.adapter,
+            speculate=self.speculate,
+            kv_cache_dtype=self.kv_cache_dtype,
             controllers=controllers,
         )
         gc.freeze()  # imports made a million objects that stay; collections need not look at them

@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -98,19 +99,22 @@ def join(
             f"about {PROCESS_BYTES >> 20} MiB",
             hint="end other programs on this machine",
         )
+    command = partial(
+        _command,
+        where.host,
+        token_file=path,
+        models=model or [],
+        memory_bytes=machine.budget_bytes + PROCESS_BYTES,
+        threads=threads,
+        name=name,
+    )
     settings = NodeSettings(
         listen=where,
         keys=read_or_create_keys(key_file(name)),
         token=token,
         machine=machine,
-        stage_command=_stage_command(
-            where.host,
-            token_file=path,
-            models=model or [],
-            memory_bytes=machine.budget_bytes + PROCESS_BYTES,
-            threads=threads,
-            name=name,
-        ),
+        stage_command=command("stage"),
+        engine_command=command("engine"),
         control=socket_path(name),
         head=head,
     )
@@ -189,10 +193,10 @@ def _endpoint(host: str) -> str:
     return f"tcp://[{host}]:0" if ":" in host else f"tcp://{host}:0"
 
 
-def _stage_command(
-    host: str, *, token_file: Path, models: list[str], memory_bytes: int, threads: int | None, name: str
+def _command(
+    host: str, part: str, *, token_file: Path, models: list[str], memory_bytes: int, threads: int | None, name: str
 ) -> list[str]:
-    command = [sys.executable, "-P", "-m", "aici_cli", "stage", "--listen", _endpoint(host), "--name", name]
+    command = [sys.executable, "-P", "-m", "aici_cli", part, "--listen", _endpoint(host), "--name", name]
     command += ["--token-file", str(token_file), "--memory", f"{memory_bytes}B"]
     command += [f"--threads={threads}"] * (threads is not None)
     return command + [part for model in models for part in ("--model", model)]

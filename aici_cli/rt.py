@@ -4,7 +4,7 @@ from typing import Any
 
 import typer
 
-PASS_THROUGH: dict[str, Any] = {
+SETTINGS: dict[str, Any] = {
     "context_settings": {"ignore_unknown_options": True, "allow_extra_args": True},
     "add_help_option": False,
 }

@@ -12,7 +12,7 @@ import typer
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import AiciError, NotFoundError, UsageError
-from aici_cli.replica_flags import REPLICAS_HELP, replica_count
+from aici_cli.replica_flags import ENGINES_HELP, PIN_HELP, REPLICAS_HELP, replica_count, replica_places
 from aici_cli.served_models import ALIAS_HELP, LORA_HELP, MODEL_HELP, LoadTime, adapters, named_models
 from aici_cli.sizes import parse_bytes
 from aici_cli.stage_flags import (
@@ -26,7 +26,18 @@ from aici_cli.stage_flags import (
     stage_memory,
 )
 from aici_cli.vllm_flags import ARGS_HELP, ENGINE_HELP, PYTHON_HELP, EngineName, vllm_settings
-from aici_engine.config import DEFAULT_DTYPE, DEVICE_HELP, DTYPE_HELP, Device, Dtype
+from aici_engine.config import (
+    DEFAULT_DTYPE,
+    DEFAULT_SPECULATION,
+    DEVICE_HELP,
+    DTYPE_HELP,
+    KV_CACHE_DTYPE_HELP,
+    SPECULATE_HELP,
+    Device,
+    Dtype,
+    KVCacheDtype,
+    Speculation,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -43,6 +54,10 @@ def serve(
     port: Annotated[
         int, typer.Option(min=0, max=65535, help="The port; 0 takes a free port and prints the number.")
     ] = 4242,
+    share_port: Annotated[
+        bool,
+        typer.Option("--share-port", help="Listen together with other servers of this user on the address and port."),
+    ] = False,
     name: Annotated[
         str | None, typer.Option(help="The only model's name for clients (default: the folder's name).")
     ] = None,
@@ -66,6 +81,12 @@ def serve(
         Path | None,
         typer.Option(help="A file of API keys and their permissions; without the file, everybody may do everything."),
     ] = None,
+    limits_file: Annotated[
+        Path | None,
+        typer.Option(
+            help="Count the limits of API keys in this file, with all servers of this machine that name the file."
+        ),
+    ] = None,
     controllers: Annotated[
         Path | None, typer.Option(help="A folder of .wasm controllers, served under the file names.")
     ] = None,
@@ -83,9 +104,11 @@ def serve(
         ),
     ] = False,
     replicas: Annotated[str, typer.Option(metavar="N|A:B", help=REPLICAS_HELP)] = "1",
+    engines: Annotated[str | None, typer.Option(metavar="ADDRESS,...", help=ENGINES_HELP)] = None,
     scale_down_after: Annotated[
         float, typer.Option(min=0.001, help="With --replicas A:B: seconds with an idle replica until it ends.")
     ] = 15.0,
+    pin: Annotated[bool, typer.Option("--pin/--no-pin", help=PIN_HELP)] = True,
     max_batch_tokens: Annotated[int, typer.Option(min=2, help="Tokens of one forward pass.")] = 512,
     prefill_slowdown: Annotated[
         float, typer.Option(min=1, help="While answers are generated, prompts may make a step this many times as long.")
@@ -136,7 +159,9 @@ def serve(
     prefix_cache: Annotated[
         bool, typer.Option(help="Share computed beginnings between requests and turns of a chat.")
     ] = True,
+    speculate: Annotated[Speculation, typer.Option(help=SPECULATE_HELP)] = DEFAULT_SPECULATION,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
+    kv_cache_dtype: Annotated[KVCacheDtype, typer.Option(help=KV_CACHE_DTYPE_HELP)] = "auto",
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads of a model, divided among its replicas (default: one a core).")
@@ -231,17 +256,36 @@ def serve(
     _log.setLevel(logging.INFO)  # the server's address is printed at every level
     joins = cluster or nodes is not None
     _check_needs("--cluster", cluster, {"--cluster-address": cluster_address is not None, "--announce": announce})
-    _check_needs("--cluster or --nodes", joins, {"--min-nodes": min_nodes != 1, "--replan-after": replan_after != 60.0})
-    idle = {"--memory": memory, "--depth": depth, "--token-file": token_file}
-    is_divided = joins or stages is not None
-    _check_needs("--cluster, --nodes or --stages", is_divided, {flag: idle[flag] is not None for flag in idle})
+    of_division = {"--min-nodes": min_nodes != 1, "--replan-after": replan_after != 60.0}
+    _check_needs("--cluster or --nodes, without --replicas", joins and replicas == "1", of_division)
+    join_address = _join_address(cluster_address) if cluster else None
+    places = replica_places(
+        replicas=replicas,
+        engines=engines,
+        nodes=nodes,
+        join_address=join_address,
+        token_file=token_file,
+        patience_s=replay_timeout,
+    )
+    is_divided = stages is not None or (joins and places is None)
+    idle = {"--memory": memory, "--depth": depth}
+    _check_needs(
+        "--cluster, --nodes or --stages, without --replicas",
+        is_divided,
+        {flag: idle[flag] is not None for flag in idle},
+    )
+    needs_token = is_divided or places is not None
+    _check_needs("--cluster, --nodes, --stages or --engines", needs_token, {"--token-file": token_file is not None})
     _check_needs(
         "--tls-cert", tls_cert is not None, {"--tls-key": tls_key is not None, "--tls-client-ca": bool(tls_client_ca)}
     )
+    _check_needs("--api-key-file", api_key_file is not None, {"--limits-file": limits_file is not None})
+    _check_needs("a fixed --port, not 0", port != 0, {"--share-port": share_port})
     driver_bytes = stage_memory(memory)
-    count = replica_count(replicas, down_after_s=scale_down_after)
+    count = replica_count(replicas, down_after_s=scale_down_after, pins=pin, places=places)
     _check_needs("--replicas A:B", count.least < count.most, {"--scale-down-after": scale_down_after != 15.0})
-    join_address = _join_address(cluster_address) if cluster else None
+    _check_needs("--replicas on this machine", count.most > 1 and places is None, {"--no-pin": not pin})
+    _check_needs("an engine on this machine", places is None, {"--threads": threads is not None})
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
@@ -254,6 +298,7 @@ def serve(
             model_dir=model_dir,
             lora=lora,
             dtype=dtype,
+            kv_cache_dtype=kv_cache_dtype,
             device=device,
             max_num_seqs=max_num_seqs,
             max_batch_tokens=max_batch_tokens,
@@ -262,13 +307,14 @@ def serve(
             num_threads=threads,
             memory_fraction=memory_fraction,
             prefix_cache=prefix_cache,
+            speculate=speculate,
             stages=stage_addresses(stages),
             cuts=layer_cuts(cuts),
-            token_file=token_file,
+            token_file=token_file if places is None else None,
             depth=depth,
             replay_timeout_s=replay_timeout,
-            nodes=stage_addresses(nodes),
-            ray_address=join_address,
+            nodes=stage_addresses(nodes if places is None else None),
+            ray_address=join_address if places is None else None,
             min_nodes=min_nodes,
             replan_after_s=replan_after,
             driver_bytes=driver_bytes,
@@ -291,7 +337,9 @@ def serve(
         ),
         host=host,
         port=port,
+        shares_port=share_port,
         api_key_file=api_key_file,
+        limits_file=limits_file,
         max_queue=max_queue,
         max_forks=max_forks,
         max_connections=max_connections,

@@ -16,7 +16,7 @@ Typer applies the values, below flags and environment variables (`AICI_RUN_MAX_T
 
 import difflib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -47,9 +47,14 @@ def read_settings(command: Any) -> OptionSettings:
 
     Raise UsageError for a key that no command has, and for such an environment variable of a command.
     """
-    settings, nodes = OptionSettings(), dict(_walk(command, ()))
-    _check_variables(nodes)
-    for file in setting_files():
+    settings, files = OptionSettings(), setting_files()
+    starts = tuple(variable((name,), "") for name in command.commands)
+    variables = [name for name in os.environ if name.startswith(starts)]
+    if not (files or variables):
+        return settings  # without a look at the commands, which would import all of them
+    nodes = dict(_walk(command, ()))
+    _check_variables(variables, nodes)
+    for file in files:
         _add(settings, file, _tables(file), nodes)
     return settings
 
@@ -63,11 +68,7 @@ def variable(path: tuple[str, ...], name: str) -> str:
     return "_".join([PREFIX, *path, name]).upper().replace("-", "_")
 
 
-def _check_variables(nodes: _Nodes) -> None:
-    starts = tuple(variable(path, "") for path in nodes if path)
-    given = [name for name in os.environ if name.startswith(starts)]
-    if not given:
-        return
+def _check_variables(given: Sequence[str], nodes: _Nodes) -> None:
     known = {variable(path, name) for path, options in nodes.items() for name in options}
     for name in given:
         if name not in known:

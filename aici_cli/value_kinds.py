@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final, Literal, Union, get_args, get_origin
 
 from aici_controllers.catalog import SHIPPED, grammar_names
-from aici_engine.config import Dtype
+from aici_engine.config import Dtype, KVCacheDtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ _BY_NAME: Final[Mapping[str, Values]] = {
     "--grammar": _GRAMMARS,
     "--controller": Values(words=tuple(sorted(SHIPPED)), tags=True, files=True),
     "--dtype": Values(words=get_args(Dtype)),
+    "--kv-cache-dtype": Values(words=get_args(KVCacheDtype)),
     "--json-schema": FILES,
     "--structural-tag": FILES,
     "--controller-arg": FILES,

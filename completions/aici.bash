@@ -20,6 +20,7 @@ _aici() {
             "aici chat") at="aici chat" ;;
             "aici serve") at="aici serve" ;;
             "aici stage") at="aici stage" ;;
+            "aici engine") at="aici engine" ;;
             "aici lmtp") at="aici lmtp" ;;
             "aici rt") at="aici rt" ;;
             "aici doctor") at="aici doctor" ;;
@@ -54,6 +55,7 @@ _aici() {
             "aici bench replicas") at="aici bench replicas" ;;
             "aici bench rt") at="aici bench rt" ;;
             "aici bench serve") at="aici bench serve" ;;
+            "aici bench speculate") at="aici bench speculate" ;;
             "aici grammar") at="aici grammar" ;;
             "aici grammar check") at="aici grammar check" ;;
             "aici grammar accepts") at="aici grammar accepts" ;;
@@ -75,24 +77,26 @@ _aici() {
     done
     COMPREPLY=()
     case "$at $option" in
-            ('aici batch --alias' | 'aici batch --concurrency' | 'aici batch --server' | 'aici batch --threads' | 'aici bench abuse --limit' | 'aici bench abuse --only' | 'aici bench abuse --patience' | 'aici bench abuse --seconds' | 'aici bench abuse --server' | 'aici bench abuse --server-python' | 'aici bench abuse --threads' | 'aici bench cluster --batch' | 'aici bench cluster --nodes' | 'aici bench cluster --num-tokens' | 'aici bench cluster --prompt-tokens' | 'aici bench cluster --rounds' | 'aici bench cluster --threads' | 'aici bench constraint --batch' | 'aici bench constraint --num-tokens' | 'aici bench constraint --rounds' | 'aici bench ctrl --rounds' | 'aici bench ctrl --steps' | 'aici bench engine --batch' | 'aici bench engine --kernels' | 'aici bench engine --limit' | 'aici bench engine --num-tokens' | 'aici bench engine --peer' | 'aici bench engine --prompt-tokens' | 'aici bench engine --random' | 'aici bench engine --rounds' | 'aici bench engine --threads' | 'aici bench masks --case' | 'aici bench masks --limit' | 'aici bench masks --peer' | 'aici bench masks --rounds' | 'aici bench quality --num-tokens' | 'aici bench quality --threads' | 'aici bench replicas --clients' | 'aici bench replicas --num-tokens' | 'aici bench replicas --replicas' | 'aici bench replicas --rounds' | 'aici bench rt --rounds' | 'aici bench rt --sequences' | 'aici bench serve --concurrency' | 'aici bench serve --engine-args' | 'aici bench serve --model' | 'aici bench serve --num-tokens' | 'aici bench serve --rate' | 'aici bench serve --replicas' | 'aici bench serve --rounds' | 'aici bench serve --server' | 'aici chat --choice' | 'aici chat --logprobs' | 'aici chat --max-forks' | 'aici chat --max-tokens' | 'aici chat --regex' | 'aici chat --seed' | 'aici chat --server' | 'aici chat --stop' | 'aici chat --system' | 'aici chat --temperature' | 'aici chat --threads' | 'aici chat --top-k' | 'aici chat --top-p' | 'aici cluster plan --context' | 'aici cluster plan --driver' | 'aici cluster plan --node' | 'aici cluster plan --sequences' | 'aici cluster status --server' | 'aici ctrl list --server' | 'aici ctrl pull --server' | 'aici ctrl rm --server' | 'aici ctrl tag --server' | 'aici ctrl tags --server' | 'aici ctrl upload --server' | 'aici lmtp --model' | 'aici node drain --name' | 'aici node join --label' | 'aici node join --listen' | 'aici node join --memory' | 'aici node join --name' | 'aici node join --threads' | 'aici node leave --name' | 'aici node status --name' | 'aici run --choice' | 'aici run --explain-top' | 'aici run --logprobs' | 'aici run --max-forks' | 'aici run --max-tokens' | 'aici run --num-samples' | 'aici run --prompt' | 'aici run --regex' | 'aici run --seed' | 'aici run --server' | 'aici run --stop' | 'aici run --temperature' | 'aici run --threads' | 'aici run --top-k' | 'aici run --top-p' | 'aici run -p' | 'aici serve --alias' | 'aici serve --allow-host' | 'aici serve --batches-days' | 'aici serve --cluster-address' | 'aici serve --cors-origin' | 'aici serve --cuts' | 'aici serve --depth' | 'aici serve --drain-timeout' | 'aici serve --engine-args' | 'aici serve --host' | 'aici serve --load-timeout' | 'aici serve --lora' | 'aici serve --max-batch-tokens' | 'aici serve --max-body-mib' | 'aici serve --max-connections' | 'aici serve --max-context' | 'aici serve --max-forks' | 'aici serve --max-num-seqs' | 'aici serve --max-queue' | 'aici serve --memory' | 'aici serve --memory-fraction' | 'aici serve --min-nodes' | 'aici serve --models-memory' | 'aici serve --name' | 'aici serve --nodes' | 'aici serve --port' | 'aici serve --prefill-slowdown' | 'aici serve --reasoning-parser' | 'aici serve --replan-after' | 'aici serve --replay-timeout' | 'aici serve --replicas' | 'aici serve --request-timeout' | 'aici serve --responses-days' | 'aici serve --scale-down-after' | 'aici serve --stages' | 'aici serve --threads' | 'aici serve --tool-syntax' | 'aici serve --trusted-proxy' | 'aici serve --unload-after' | 'aici stage --listen' | 'aici stage --memory' | 'aici stage --name' | 'aici stage --threads' | 'aici stage --tp') return ;;
+            ('aici batch --alias' | 'aici batch --concurrency' | 'aici batch --server' | 'aici batch --threads' | 'aici bench abuse --limit' | 'aici bench abuse --only' | 'aici bench abuse --patience' | 'aici bench abuse --seconds' | 'aici bench abuse --server' | 'aici bench abuse --server-python' | 'aici bench abuse --threads' | 'aici bench cluster --batch' | 'aici bench cluster --nodes' | 'aici bench cluster --num-tokens' | 'aici bench cluster --prompt-tokens' | 'aici bench cluster --rounds' | 'aici bench cluster --threads' | 'aici bench constraint --batch' | 'aici bench constraint --kind' | 'aici bench constraint --num-tokens' | 'aici bench constraint --rounds' | 'aici bench constraint --threads' | 'aici bench ctrl --rounds' | 'aici bench ctrl --steps' | 'aici bench engine --batch' | 'aici bench engine --kernels' | 'aici bench engine --limit' | 'aici bench engine --num-tokens' | 'aici bench engine --peer' | 'aici bench engine --prompt-tokens' | 'aici bench engine --random' | 'aici bench engine --rounds' | 'aici bench engine --threads' | 'aici bench masks --case' | 'aici bench masks --limit' | 'aici bench masks --peer' | 'aici bench masks --rounds' | 'aici bench quality --num-tokens' | 'aici bench quality --threads' | 'aici bench replicas --clients' | 'aici bench replicas --num-tokens' | 'aici bench replicas --replicas' | 'aici bench replicas --rounds' | 'aici bench replicas --seconds' | 'aici bench rt --rounds' | 'aici bench rt --sequences' | 'aici bench serve --concurrency' | 'aici bench serve --engine-args' | 'aici bench serve --model' | 'aici bench serve --num-tokens' | 'aici bench serve --rate' | 'aici bench serve --replicas' | 'aici bench serve --rounds' | 'aici bench serve --server' | 'aici bench speculate --batch' | 'aici bench speculate --kind' | 'aici bench speculate --num-tokens' | 'aici bench speculate --rounds' | 'aici bench speculate --threads' | 'aici chat --choice' | 'aici chat --logprobs' | 'aici chat --max-forks' | 'aici chat --max-tokens' | 'aici chat --regex' | 'aici chat --seed' | 'aici chat --server' | 'aici chat --stop' | 'aici chat --system' | 'aici chat --temperature' | 'aici chat --threads' | 'aici chat --top-k' | 'aici chat --top-p' | 'aici cluster plan --context' | 'aici cluster plan --driver' | 'aici cluster plan --node' | 'aici cluster plan --sequences' | 'aici cluster status --server' | 'aici ctrl list --server' | 'aici ctrl pull --server' | 'aici ctrl rm --server' | 'aici ctrl tag --server' | 'aici ctrl tags --server' | 'aici ctrl upload --server' | 'aici engine --listen' | 'aici engine --memory' | 'aici engine --name' | 'aici engine --threads' | 'aici lmtp --model' | 'aici node drain --name' | 'aici node join --label' | 'aici node join --listen' | 'aici node join --memory' | 'aici node join --name' | 'aici node join --threads' | 'aici node leave --name' | 'aici node status --name' | 'aici run --choice' | 'aici run --explain-top' | 'aici run --logprobs' | 'aici run --max-forks' | 'aici run --max-tokens' | 'aici run --num-samples' | 'aici run --prompt' | 'aici run --regex' | 'aici run --seed' | 'aici run --server' | 'aici run --stop' | 'aici run --temperature' | 'aici run --threads' | 'aici run --top-k' | 'aici run --top-p' | 'aici run -p' | 'aici serve --alias' | 'aici serve --allow-host' | 'aici serve --batches-days' | 'aici serve --cluster-address' | 'aici serve --cors-origin' | 'aici serve --cuts' | 'aici serve --depth' | 'aici serve --drain-timeout' | 'aici serve --engine-args' | 'aici serve --engines' | 'aici serve --host' | 'aici serve --load-timeout' | 'aici serve --lora' | 'aici serve --max-batch-tokens' | 'aici serve --max-body-mib' | 'aici serve --max-connections' | 'aici serve --max-context' | 'aici serve --max-forks' | 'aici serve --max-num-seqs' | 'aici serve --max-queue' | 'aici serve --memory' | 'aici serve --memory-fraction' | 'aici serve --min-nodes' | 'aici serve --models-memory' | 'aici serve --name' | 'aici serve --nodes' | 'aici serve --port' | 'aici serve --prefill-slowdown' | 'aici serve --reasoning-parser' | 'aici serve --replan-after' | 'aici serve --replay-timeout' | 'aici serve --replicas' | 'aici serve --request-timeout' | 'aici serve --responses-days' | 'aici serve --scale-down-after' | 'aici serve --stages' | 'aici serve --threads' | 'aici serve --tool-syntax' | 'aici serve --trusted-proxy' | 'aici serve --unload-after' | 'aici stage --listen' | 'aici stage --memory' | 'aici stage --name' | 'aici stage --threads' | 'aici stage --tp') return ;;
             ('aici batch --device' | 'aici chat --device' | 'aici run --device' | 'aici serve --device' | 'aici stage --device') COMPREPLY=($(compgen -W "auto cpu cuda" -- "$cur")); return ;;
-            ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') COMPREPLY=($(compgen -W "auto float32 bfloat16 int8 int4" -- "$cur")); return ;;
-            ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench replicas --model' | 'aici bench rt --tokenizer' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
-            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --engine-python' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --engine-python' | 'aici serve --responses-file' | 'aici serve --tls-cert' | 'aici serve --tls-client-ca' | 'aici serve --tls-key' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
-            ('aici bench engine --device') COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return ;;
+            ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench constraint --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') COMPREPLY=($(compgen -W "auto float32 bfloat16 int8 int4" -- "$cur")); return ;;
+            ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench replicas --model' | 'aici bench rt --tokenizer' | 'aici bench speculate --model' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici engine --model' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') COMPREPLY=($(compgen -W "$(_aici_models)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --engine-python' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici engine --key-file' | 'aici engine --token-file' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --engine-python' | 'aici serve --limits-file' | 'aici serve --responses-file' | 'aici serve --tls-cert' | 'aici serve --tls-client-ca' | 'aici serve --tls-key' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') COMPREPLY+=($(compgen -f -- "$cur")); return ;;
+            ('aici bench constraint --device' | 'aici bench engine --device') COMPREPLY=($(compgen -W "cpu cuda" -- "$cur")); return ;;
+            ('aici bench quality --kv-cache-dtype' | 'aici chat --kv-cache-dtype' | 'aici run --kv-cache-dtype' | 'aici serve --kv-cache-dtype') COMPREPLY=($(compgen -W "auto int8" -- "$cur")); return ;;
             ('aici bench serve --engine' | 'aici serve --engine') COMPREPLY=($(compgen -W "native vllm" -- "$cur")); return ;;
             ('aici chat --controller' | 'aici run --controller') COMPREPLY=($(compgen -W "choices declctrl grammar jsctrl json_schema pyctrl regex substring $(_aici_tags)" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici chat --grammar' | 'aici run --grammar') COMPREPLY=($(compgen -W "arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml" -- "$cur")); COMPREPLY+=($(compgen -f -- "$cur")); return ;;
             ('aici chat --grammar-syntax' | 'aici grammar accepts --grammar-syntax' | 'aici grammar check --grammar-syntax' | 'aici grammar convert --grammar-syntax' | 'aici grammar convert --to' | 'aici run --grammar-syntax') COMPREPLY=($(compgen -W "y lark gbnf" -- "$cur")); return ;;
             ('aici chat --objects' | 'aici run --objects' | 'aici schema accepts --objects' | 'aici schema check --objects') COMPREPLY=($(compgen -W "closed open" -- "$cur")); return ;;
             ('aici chat --property-order' | 'aici run --property-order' | 'aici schema accepts --property-order' | 'aici schema check --property-order') COMPREPLY=($(compgen -W "declared any" -- "$cur")); return ;;
+            ('aici chat --speculate' | 'aici run --speculate' | 'aici serve --speculate') COMPREPLY=($(compgen -W "auto ngram off" -- "$cur")); return ;;
             ('aici chat --whitespace' | 'aici run --whitespace' | 'aici schema accepts --whitespace' | 'aici schema check --whitespace') COMPREPLY=($(compgen -W "compact none spaced flexible" -- "$cur")); return ;;
             ('aici ctrl new --lang') COMPREPLY=($(compgen -W "cpp c zig rust assemblyscript" -- "$cur")); return ;;
             ('aici ctrl pull --tag' | 'aici ctrl upload --tag') COMPREPLY=($(compgen -W "$(_aici_tags)" -- "$cur")); return ;;
+            ('aici engine --log-level' | 'aici serve --log-level' | 'aici stage --log-level') COMPREPLY=($(compgen -W "DEBUG INFO WARNING ERROR" -- "$cur")); return ;;
             ('aici serve --load') COMPREPLY=($(compgen -W "start on-demand" -- "$cur")); return ;;
             ('aici serve --log-format') COMPREPLY=($(compgen -W "json text" -- "$cur")); return ;;
-            ('aici serve --log-level' | 'aici stage --log-level') COMPREPLY=($(compgen -W "DEBUG INFO WARNING ERROR" -- "$cur")); return ;;
     esac
     if [[ $cur != -* ]]; then
         case "$at" in
@@ -110,6 +114,7 @@ _aici() {
             chat
             serve
             stage
+            engine
             lmtp
             rt
             doctor
@@ -152,10 +157,12 @@ _aici() {
             --model
             --server
             --dtype
+            --kv-cache-dtype
             --device
             --threads
             --max-forks
             --adapter
+            --speculate
             --chat
             --json
             --explain
@@ -177,10 +184,12 @@ _aici() {
             --model
             --server
             --dtype
+            --kv-cache-dtype
             --device
             --threads
             --max-forks
             --adapter
+            --speculate
             --system
             --regex
             --grammar
@@ -204,12 +213,14 @@ _aici() {
             --max-tokens
             --stop
             --logprobs
+            --no-history
             --history
             --help" ;;
         "aici serve") words="
             --model
             --host
             --port
+            --share-port
             --name
             --alias
             --lora
@@ -218,13 +229,17 @@ _aici() {
             --models-memory
             --load-timeout
             --api-key-file
+            --limits-file
             --controllers
             --max-queue
             --max-num-seqs
             --max-forks
             --spare-engine
             --replicas
+            --engines
             --scale-down-after
+            --no-pin
+            --pin
             --max-batch-tokens
             --prefill-slowdown
             --max-context
@@ -239,8 +254,11 @@ _aici() {
             --batches-file
             --batches-days
             --memory-fraction
+            --no-prefix-cache
             --prefix-cache
+            --speculate
             --dtype
+            --kv-cache-dtype
             --device
             --threads
             --engine
@@ -264,6 +282,7 @@ _aici() {
             --tls-key
             --tls-client-ca
             --trusted-proxy
+            --no-console
             --console
             --log-level
             --log-format
@@ -277,6 +296,17 @@ _aici() {
             --threads
             --device
             --tp
+            --name
+            --insecure
+            --log-level
+            --help" ;;
+        "aici engine") words="
+            --listen
+            --model
+            --token-file
+            --key-file
+            --memory
+            --threads
             --name
             --insecure
             --log-level
@@ -395,6 +425,7 @@ _aici() {
             replicas
             rt
             serve
+            speculate
             --help" ;;
         "aici bench abuse") words="
             --only
@@ -418,7 +449,9 @@ _aici() {
             --prompt-tokens
             --num-tokens
             --rounds
+            --no-links
             --links
+            --no-recovery
             --recovery
             --quick
             --plot
@@ -426,9 +459,13 @@ _aici() {
             --help" ;;
         "aici bench constraint") words="
             --batch
+            --kind
+            --threads
             --num-tokens
             --rounds
             --quick
+            --device
+            --dtype
             --model
             --plot
             --json
@@ -472,6 +509,7 @@ _aici() {
         "aici bench quality") words="
             --model
             --dtype
+            --kv-cache-dtype
             --num-tokens
             --threads
             --json
@@ -482,6 +520,8 @@ _aici() {
             --clients
             --num-tokens
             --rounds
+            --seconds
+            --no-faults
             --faults
             --json
             --help" ;;
@@ -506,6 +546,16 @@ _aici() {
             --rounds
             --quick
             --plot
+            --json
+            --help" ;;
+        "aici bench speculate") words="
+            --batch
+            --kind
+            --num-tokens
+            --rounds
+            --threads
+            --quick
+            --model
             --json
             --help" ;;
         "aici grammar") words="

@@ -21,6 +21,7 @@ _aici() {
             ("aici chat") at="aici chat" ;;
             ("aici serve") at="aici serve" ;;
             ("aici stage") at="aici stage" ;;
+            ("aici engine") at="aici engine" ;;
             ("aici lmtp") at="aici lmtp" ;;
             ("aici rt") at="aici rt" ;;
             ("aici doctor") at="aici doctor" ;;
@@ -55,6 +56,7 @@ _aici() {
             ("aici bench replicas") at="aici bench replicas" ;;
             ("aici bench rt") at="aici bench rt" ;;
             ("aici bench serve") at="aici bench serve" ;;
+            ("aici bench speculate") at="aici bench speculate" ;;
             ("aici grammar") at="aici grammar" ;;
             ("aici grammar check") at="aici grammar check" ;;
             ("aici grammar accepts") at="aici grammar accepts" ;;
@@ -75,24 +77,26 @@ _aici() {
         esac
     done
     case "$at $option" in
-            ('aici batch --alias' | 'aici batch --concurrency' | 'aici batch --server' | 'aici batch --threads' | 'aici bench abuse --limit' | 'aici bench abuse --only' | 'aici bench abuse --patience' | 'aici bench abuse --seconds' | 'aici bench abuse --server' | 'aici bench abuse --server-python' | 'aici bench abuse --threads' | 'aici bench cluster --batch' | 'aici bench cluster --nodes' | 'aici bench cluster --num-tokens' | 'aici bench cluster --prompt-tokens' | 'aici bench cluster --rounds' | 'aici bench cluster --threads' | 'aici bench constraint --batch' | 'aici bench constraint --num-tokens' | 'aici bench constraint --rounds' | 'aici bench ctrl --rounds' | 'aici bench ctrl --steps' | 'aici bench engine --batch' | 'aici bench engine --kernels' | 'aici bench engine --limit' | 'aici bench engine --num-tokens' | 'aici bench engine --peer' | 'aici bench engine --prompt-tokens' | 'aici bench engine --random' | 'aici bench engine --rounds' | 'aici bench engine --threads' | 'aici bench masks --case' | 'aici bench masks --limit' | 'aici bench masks --peer' | 'aici bench masks --rounds' | 'aici bench quality --num-tokens' | 'aici bench quality --threads' | 'aici bench replicas --clients' | 'aici bench replicas --num-tokens' | 'aici bench replicas --replicas' | 'aici bench replicas --rounds' | 'aici bench rt --rounds' | 'aici bench rt --sequences' | 'aici bench serve --concurrency' | 'aici bench serve --engine-args' | 'aici bench serve --model' | 'aici bench serve --num-tokens' | 'aici bench serve --rate' | 'aici bench serve --replicas' | 'aici bench serve --rounds' | 'aici bench serve --server' | 'aici chat --choice' | 'aici chat --logprobs' | 'aici chat --max-forks' | 'aici chat --max-tokens' | 'aici chat --regex' | 'aici chat --seed' | 'aici chat --server' | 'aici chat --stop' | 'aici chat --system' | 'aici chat --temperature' | 'aici chat --threads' | 'aici chat --top-k' | 'aici chat --top-p' | 'aici cluster plan --context' | 'aici cluster plan --driver' | 'aici cluster plan --node' | 'aici cluster plan --sequences' | 'aici cluster status --server' | 'aici ctrl list --server' | 'aici ctrl pull --server' | 'aici ctrl rm --server' | 'aici ctrl tag --server' | 'aici ctrl tags --server' | 'aici ctrl upload --server' | 'aici lmtp --model' | 'aici node drain --name' | 'aici node join --label' | 'aici node join --listen' | 'aici node join --memory' | 'aici node join --name' | 'aici node join --threads' | 'aici node leave --name' | 'aici node status --name' | 'aici run --choice' | 'aici run --explain-top' | 'aici run --logprobs' | 'aici run --max-forks' | 'aici run --max-tokens' | 'aici run --num-samples' | 'aici run --prompt' | 'aici run --regex' | 'aici run --seed' | 'aici run --server' | 'aici run --stop' | 'aici run --temperature' | 'aici run --threads' | 'aici run --top-k' | 'aici run --top-p' | 'aici run -p' | 'aici serve --alias' | 'aici serve --allow-host' | 'aici serve --batches-days' | 'aici serve --cluster-address' | 'aici serve --cors-origin' | 'aici serve --cuts' | 'aici serve --depth' | 'aici serve --drain-timeout' | 'aici serve --engine-args' | 'aici serve --host' | 'aici serve --load-timeout' | 'aici serve --lora' | 'aici serve --max-batch-tokens' | 'aici serve --max-body-mib' | 'aici serve --max-connections' | 'aici serve --max-context' | 'aici serve --max-forks' | 'aici serve --max-num-seqs' | 'aici serve --max-queue' | 'aici serve --memory' | 'aici serve --memory-fraction' | 'aici serve --min-nodes' | 'aici serve --models-memory' | 'aici serve --name' | 'aici serve --nodes' | 'aici serve --port' | 'aici serve --prefill-slowdown' | 'aici serve --reasoning-parser' | 'aici serve --replan-after' | 'aici serve --replay-timeout' | 'aici serve --replicas' | 'aici serve --request-timeout' | 'aici serve --responses-days' | 'aici serve --scale-down-after' | 'aici serve --stages' | 'aici serve --threads' | 'aici serve --tool-syntax' | 'aici serve --trusted-proxy' | 'aici serve --unload-after' | 'aici stage --listen' | 'aici stage --memory' | 'aici stage --name' | 'aici stage --threads' | 'aici stage --tp') return ;;
+            ('aici batch --alias' | 'aici batch --concurrency' | 'aici batch --server' | 'aici batch --threads' | 'aici bench abuse --limit' | 'aici bench abuse --only' | 'aici bench abuse --patience' | 'aici bench abuse --seconds' | 'aici bench abuse --server' | 'aici bench abuse --server-python' | 'aici bench abuse --threads' | 'aici bench cluster --batch' | 'aici bench cluster --nodes' | 'aici bench cluster --num-tokens' | 'aici bench cluster --prompt-tokens' | 'aici bench cluster --rounds' | 'aici bench cluster --threads' | 'aici bench constraint --batch' | 'aici bench constraint --kind' | 'aici bench constraint --num-tokens' | 'aici bench constraint --rounds' | 'aici bench constraint --threads' | 'aici bench ctrl --rounds' | 'aici bench ctrl --steps' | 'aici bench engine --batch' | 'aici bench engine --kernels' | 'aici bench engine --limit' | 'aici bench engine --num-tokens' | 'aici bench engine --peer' | 'aici bench engine --prompt-tokens' | 'aici bench engine --random' | 'aici bench engine --rounds' | 'aici bench engine --threads' | 'aici bench masks --case' | 'aici bench masks --limit' | 'aici bench masks --peer' | 'aici bench masks --rounds' | 'aici bench quality --num-tokens' | 'aici bench quality --threads' | 'aici bench replicas --clients' | 'aici bench replicas --num-tokens' | 'aici bench replicas --replicas' | 'aici bench replicas --rounds' | 'aici bench replicas --seconds' | 'aici bench rt --rounds' | 'aici bench rt --sequences' | 'aici bench serve --concurrency' | 'aici bench serve --engine-args' | 'aici bench serve --model' | 'aici bench serve --num-tokens' | 'aici bench serve --rate' | 'aici bench serve --replicas' | 'aici bench serve --rounds' | 'aici bench serve --server' | 'aici bench speculate --batch' | 'aici bench speculate --kind' | 'aici bench speculate --num-tokens' | 'aici bench speculate --rounds' | 'aici bench speculate --threads' | 'aici chat --choice' | 'aici chat --logprobs' | 'aici chat --max-forks' | 'aici chat --max-tokens' | 'aici chat --regex' | 'aici chat --seed' | 'aici chat --server' | 'aici chat --stop' | 'aici chat --system' | 'aici chat --temperature' | 'aici chat --threads' | 'aici chat --top-k' | 'aici chat --top-p' | 'aici cluster plan --context' | 'aici cluster plan --driver' | 'aici cluster plan --node' | 'aici cluster plan --sequences' | 'aici cluster status --server' | 'aici ctrl list --server' | 'aici ctrl pull --server' | 'aici ctrl rm --server' | 'aici ctrl tag --server' | 'aici ctrl tags --server' | 'aici ctrl upload --server' | 'aici engine --listen' | 'aici engine --memory' | 'aici engine --name' | 'aici engine --threads' | 'aici lmtp --model' | 'aici node drain --name' | 'aici node join --label' | 'aici node join --listen' | 'aici node join --memory' | 'aici node join --name' | 'aici node join --threads' | 'aici node leave --name' | 'aici node status --name' | 'aici run --choice' | 'aici run --explain-top' | 'aici run --logprobs' | 'aici run --max-forks' | 'aici run --max-tokens' | 'aici run --num-samples' | 'aici run --prompt' | 'aici run --regex' | 'aici run --seed' | 'aici run --server' | 'aici run --stop' | 'aici run --temperature' | 'aici run --threads' | 'aici run --top-k' | 'aici run --top-p' | 'aici run -p' | 'aici serve --alias' | 'aici serve --allow-host' | 'aici serve --batches-days' | 'aici serve --cluster-address' | 'aici serve --cors-origin' | 'aici serve --cuts' | 'aici serve --depth' | 'aici serve --drain-timeout' | 'aici serve --engine-args' | 'aici serve --engines' | 'aici serve --host' | 'aici serve --load-timeout' | 'aici serve --lora' | 'aici serve --max-batch-tokens' | 'aici serve --max-body-mib' | 'aici serve --max-connections' | 'aici serve --max-context' | 'aici serve --max-forks' | 'aici serve --max-num-seqs' | 'aici serve --max-queue' | 'aici serve --memory' | 'aici serve --memory-fraction' | 'aici serve --min-nodes' | 'aici serve --models-memory' | 'aici serve --name' | 'aici serve --nodes' | 'aici serve --port' | 'aici serve --prefill-slowdown' | 'aici serve --reasoning-parser' | 'aici serve --replan-after' | 'aici serve --replay-timeout' | 'aici serve --replicas' | 'aici serve --request-timeout' | 'aici serve --responses-days' | 'aici serve --scale-down-after' | 'aici serve --stages' | 'aici serve --threads' | 'aici serve --tool-syntax' | 'aici serve --trusted-proxy' | 'aici serve --unload-after' | 'aici stage --listen' | 'aici stage --memory' | 'aici stage --name' | 'aici stage --threads' | 'aici stage --tp') return ;;
             ('aici batch --device' | 'aici chat --device' | 'aici run --device' | 'aici serve --device' | 'aici stage --device') compadd -- auto cpu cuda; return ;;
-            ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') compadd -- auto float32 bfloat16 int8 int4; return ;;
-            ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench replicas --model' | 'aici bench rt --tokenizer' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') compadd -- ${(f)"$(_aici_models)"}; _files; return ;;
-            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --engine-python' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --engine-python' | 'aici serve --responses-file' | 'aici serve --tls-cert' | 'aici serve --tls-client-ca' | 'aici serve --tls-key' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') _files; return ;;
-            ('aici bench engine --device') compadd -- cpu cuda; return ;;
+            ('aici batch --dtype' | 'aici bench cluster --dtype' | 'aici bench constraint --dtype' | 'aici bench engine --dtype' | 'aici bench quality --dtype' | 'aici chat --dtype' | 'aici cluster plan --dtype' | 'aici run --dtype' | 'aici serve --dtype') compadd -- auto float32 bfloat16 int8 int4; return ;;
+            ('aici batch --model' | 'aici bench abuse --model' | 'aici bench cluster --model' | 'aici bench constraint --model' | 'aici bench ctrl --model' | 'aici bench engine --model' | 'aici bench masks --tokenizer' | 'aici bench quality --model' | 'aici bench replicas --model' | 'aici bench rt --tokenizer' | 'aici bench speculate --model' | 'aici chat --model' | 'aici ctrl test --tokenizer' | 'aici engine --model' | 'aici node join --model' | 'aici run --model' | 'aici serve --model' | 'aici stage --model') compadd -- ${(f)"$(_aici_models)"}; _files; return ;;
+            ('aici batch --output' | 'aici batch -o' | 'aici bench abuse --api-key-file' | 'aici bench cluster --plot' | 'aici bench constraint --plot' | 'aici bench engine --plot' | 'aici bench masks --plot' | 'aici bench rt --plot' | 'aici bench serve --engine-python' | 'aici bench serve --plot' | 'aici chat --adapter' | 'aici chat --choices' | 'aici chat --controller-arg' | 'aici chat --json-schema' | 'aici chat --structural-tag' | 'aici chat --substring' | 'aici cluster token --token-file' | 'aici ctrl build --out' | 'aici ctrl build -o' | 'aici ctrl new --dir' | 'aici ctrl pull --out' | 'aici ctrl pull -o' | 'aici engine --key-file' | 'aici engine --token-file' | 'aici node join --token-file' | 'aici run --adapter' | 'aici run --choices' | 'aici run --controller-arg' | 'aici run --json-schema' | 'aici run --structural-tag' | 'aici run --substring' | 'aici serve --api-key-file' | 'aici serve --batches-file' | 'aici serve --controllers' | 'aici serve --engine-python' | 'aici serve --limits-file' | 'aici serve --responses-file' | 'aici serve --tls-cert' | 'aici serve --tls-client-ca' | 'aici serve --tls-key' | 'aici serve --token-file' | 'aici stage --key-file' | 'aici stage --token-file') _files; return ;;
+            ('aici bench constraint --device' | 'aici bench engine --device') compadd -- cpu cuda; return ;;
+            ('aici bench quality --kv-cache-dtype' | 'aici chat --kv-cache-dtype' | 'aici run --kv-cache-dtype' | 'aici serve --kv-cache-dtype') compadd -- auto int8; return ;;
             ('aici bench serve --engine' | 'aici serve --engine') compadd -- native vllm; return ;;
             ('aici chat --controller' | 'aici run --controller') compadd -- choices declctrl grammar jsctrl json_schema pyctrl regex substring ${(f)"$(_aici_tags)"}; _files; return ;;
             ('aici chat --grammar' | 'aici run --grammar') compadd -- arithmetic c c89 csv graphql html javascript json latex_math lua markdown_table mermaid python regex sql toml typescript yaml; _files; return ;;
             ('aici chat --grammar-syntax' | 'aici grammar accepts --grammar-syntax' | 'aici grammar check --grammar-syntax' | 'aici grammar convert --grammar-syntax' | 'aici grammar convert --to' | 'aici run --grammar-syntax') compadd -- y lark gbnf; return ;;
             ('aici chat --objects' | 'aici run --objects' | 'aici schema accepts --objects' | 'aici schema check --objects') compadd -- closed open; return ;;
             ('aici chat --property-order' | 'aici run --property-order' | 'aici schema accepts --property-order' | 'aici schema check --property-order') compadd -- declared any; return ;;
+            ('aici chat --speculate' | 'aici run --speculate' | 'aici serve --speculate') compadd -- auto ngram off; return ;;
             ('aici chat --whitespace' | 'aici run --whitespace' | 'aici schema accepts --whitespace' | 'aici schema check --whitespace') compadd -- compact none spaced flexible; return ;;
             ('aici ctrl new --lang') compadd -- cpp c zig rust assemblyscript; return ;;
             ('aici ctrl pull --tag' | 'aici ctrl upload --tag') compadd -- ${(f)"$(_aici_tags)"}; return ;;
+            ('aici engine --log-level' | 'aici serve --log-level' | 'aici stage --log-level') compadd -- DEBUG INFO WARNING ERROR; return ;;
             ('aici serve --load') compadd -- start on-demand; return ;;
             ('aici serve --log-format') compadd -- json text; return ;;
-            ('aici serve --log-level' | 'aici stage --log-level') compadd -- DEBUG INFO WARNING ERROR; return ;;
     esac
     if [[ $PREFIX != -* ]]; then
         case "$at" in
@@ -110,6 +114,7 @@ _aici() {
             'chat:Talk to a model\: a line is a message, /help lists the commands.'
             'serve:Serve models\: OpenAI, Anthropic, AICI REST and LMTP, until Ctrl-C or SIGTERM.'
             'stage:Compute a range of layers for `aici serve --stages`, until Ctrl-C or SIGTERM.'
+            'engine:Run an engine for `aici serve --engines`, until Ctrl-C or SIGTERM.'
             'lmtp:Talk to a model by LMTP. A line is a prompt, then parameters\: Hello there temperature=1.2'
             'rt:Run the controller runtime (engines start one), or `rt replay` a recording; `rt --help` lists the flags.'
             'doctor:Check this machine; exit with 1 if aici cannot run models.'
@@ -152,10 +157,12 @@ _aici() {
             '--model:A model’s name, folder, .gguf file or hub repository.'
             '--server:Run on the server at this URL; a key goes behind #key=.'
             '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss. (default\: auto)'
+            '--kv-cache-dtype:Format of keys and values\: auto (bfloat16, or float32 with float32 weights), or int8\: about half of the memory, with a small loss. (default\: auto)'
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU. (default\: auto)'
             '--threads:Threads of the model (default\: one a core).'
             '--max-forks:Forks that a controller may make, the first sequence included (default\: 16).'
             '--adapter:A LoRA adapter’s folder (peft’s), merged into the model.'
+            '--speculate:Several tokens a forward pass, the same text\: ngram (drafts from prompt and output), off, or auto (ngram where possible). (default\: off)'
             '--chat:Put the prompt into the model’s chat template.'
             '--json:Print one JSON document instead of streaming text.'
             '--explain:Print each step\: what the mask allowed and refused, forced, taken back. With --json\: JSON lines.'
@@ -177,10 +184,12 @@ _aici() {
             '--model:A model’s name, folder, .gguf file or hub repository.'
             '--server:Run on the server at this URL; a key goes behind #key=.'
             '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss. (default\: auto)'
+            '--kv-cache-dtype:Format of keys and values\: auto (bfloat16, or float32 with float32 weights), or int8\: about half of the memory, with a small loss. (default\: auto)'
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU. (default\: auto)'
             '--threads:Threads of the model (default\: one a core).'
             '--max-forks:Forks that a controller may make, the first sequence included (default\: 16).'
             '--adapter:A LoRA adapter’s folder (peft’s), merged into the model.'
+            '--speculate:Several tokens a forward pass, the same text\: ngram (drafts from prompt and output), off, or auto (ngram where possible). (default\: off)'
             '--system:The system prompt.'
             '--regex:The whole output matches this regular expression.'
             '--grammar:The whole output is a sentence of this grammar\: a file in Lark, GBNF or yacc’s notation (.y), or a shipped grammar’s name.'
@@ -204,12 +213,14 @@ _aici() {
             '--max-tokens:Stop after this many tokens (default\: 256; of a script or a chat\: the context).'
             '--stop:End before this text, or that of another --stop.'
             '--logprobs:With --json\: log-probabilities, and the K likeliest tokens; 0\: none of these.'
+            '--no-history:The opposite of --history.'
             '--history:Keep the typed lines for the next chat.'
             '--help:Show this message and exit.') ;;
         ("aici serve") next=(
             '--model:A model’s name, folder, .gguf file or hub repository, after the name for clients, if any; repeat for more models.'
             '--host:The address to listen on; 0.0.0.0 is every address.'
             '--port:The port; 0 takes a free port and prints the number.'
+            '--share-port:Listen together with other servers of this user on the address and port.'
             '--name:The only model’s name for clients (default\: the folder’s name).'
             '--alias:A further name of a model for clients (default\: of the first model); repeat for more.'
             '--lora:A LoRA adapter’s folder (peft’s), served as a model\: the first model with the adapter merged; repeat for more.'
@@ -218,13 +229,17 @@ _aici() {
             '--models-memory:Memory for the weights and caches of all models, such as 12GiB\: idle models are unloaded for others.'
             '--load-timeout:Seconds that a request waits for its model.'
             '--api-key-file:A file of API keys and their permissions; without the file, everybody may do everything.'
+            '--limits-file:Count the limits of API keys in this file, with all servers of this machine that name the file.'
             '--controllers:A folder of .wasm controllers, served under the file names.'
             '--max-queue:Number of waiting sequences; further requests are refused.'
             '--max-num-seqs:Number of sequences that run at a time.'
             '--max-forks:Forks that a controller may make, the first sequence included.'
             '--spare-engine:Keep a second engine loaded for each model, which takes over when the first dies.'
-            '--replicas:Engine processes of each model, which share the cores; A\:B\: from A to B of them, by the time that requests wait.'
+            '--replicas:Engine processes of each model, which share the cores; A\:B\: from A to B of them, by the time that requests wait. With --cluster or --nodes\: whole engines on the machines that join, one a machine.'
+            '--engines:Replicas on other machines\: an engine at each address; `aici engine` prints the address.'
             '--scale-down-after:With --replicas A\:B\: seconds with an idle replica until it ends.'
+            '--no-pin:The opposite of --pin.'
+            '--pin:Keep the processes of each replica on cores of their own.'
             '--max-batch-tokens:Tokens of one forward pass.'
             '--prefill-slowdown:While answers are generated, prompts may make a step this many times as long.'
             '--max-context:Tokens of a sequence, if fewer than the model’s.'
@@ -239,8 +254,11 @@ _aici() {
             '--batches-file:A file that keeps files and batches (default\: batches-NAME.db in the cache folder, NAME the model’s).'
             '--batches-days:Days that a file, or a batch that has ended, is kept.'
             '--memory-fraction:The cache’s largest share of the memory available at the start.'
+            '--no-prefix-cache:The opposite of --prefix-cache.'
             '--prefix-cache:Share computed beginnings between requests and turns of a chat.'
+            '--speculate:Several tokens a forward pass, the same text\: ngram (drafts from prompt and output), off, or auto (ngram where possible).'
             '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss.'
+            '--kv-cache-dtype:Format of keys and values\: auto (bfloat16, or float32 with float32 weights), or int8\: about half of the memory, with a small loss.'
             '--device:The computing device\: cpu, cuda (the first visible GPU), or auto\: a GPU if found, else the CPU.'
             '--threads:Threads of a model, divided among its replicas (default\: one a core).'
             '--engine:What computes\: aici’s own engine, or vLLM 0.32, with GPUs and clusters of its own.'
@@ -264,6 +282,7 @@ _aici() {
             '--tls-key:A PEM file of the certificate’s key (default\: in the file of the certificate).'
             '--tls-client-ca:Serve only clients with a certificate that this PEM file’s certificates sign.'
             '--trusted-proxy:A proxy whose X-Forwarded-For and -Proto are believed; repeat for more.'
+            '--no-console:The opposite of --console.'
             '--console:Serve the console, a web page, at /console/.'
             '--log-level:DEBUG, INFO, WARNING or ERROR.'
             '--log-format:json or text (default\: text on a terminal, else json).'
@@ -278,6 +297,17 @@ _aici() {
             '--device:The computing device\: cpu, cuda, or auto\: the driver’s.'
             '--tp:Tensor parallel\: K processes of this machine share the heads.'
             '--name:The stage’s name for people (default\: the machine’s name).'
+            '--insecure:No encryption\: for private networks that are safe otherwise.'
+            '--log-level:DEBUG, INFO, WARNING or ERROR.'
+            '--help:Show this message and exit.') ;;
+        ("aici engine") next=(
+            '--listen:Where the server connects to; port 0 takes a free port.'
+            '--model:A model on this machine (default\: the default model). Repeat for more.'
+            '--token-file:File with the cluster’s token (default\: cluster-token in the folder of settings).'
+            '--key-file:The engine’s key, made on first use\: the address stays the same after a restart.'
+            '--memory:Memory for the engine, such as 12GiB (default\: the server’s part of it).'
+            '--threads:Threads of the model (default\: one a core).'
+            '--name:The name for people (default\: the machine’s name).'
             '--insecure:No encryption\: for private networks that are safe otherwise.'
             '--log-level:DEBUG, INFO, WARNING or ERROR.'
             '--help:Show this message and exit.') ;;
@@ -387,14 +417,15 @@ _aici() {
         ("aici bench") next=(
             'abuse:Attack a server, and measure what a victim and a third client feel.'
             'cluster:Measure tokens per second, time to the first token, time between tokens, and recovery, by number of machines.'
-            'constraint:Compare decoding with and without a regex\: the same greedy tokens and batch size, in turn.'
+            'constraint:Compare decoding with and without a constraint\: the same number of greedy tokens and batch size, in turn.'
             'ctrl:Measure size, start, time per token and memory per fork of the script guests, and of the regex guest.'
             'engine:Measure prefill and decoding (tokens per second), load time and memory of our engine and of other engines.'
             'masks:Measure mask times of our guests under wasmtime and of other installed engines, in turn, in one run.'
-            'quality:Measure perplexity on a text shipped with aici, and agreement with the first dtype.'
+            'quality:Measure perplexity on a text shipped with aici, and agreement with the first dtype and format of keys and values.'
             'replicas:Measure tokens per second with all replicas and with a single replica, on cores of their own, and the cached'
             'rt:Measure round trips to guests, and start, fork, end and memory of guests.'
             'serve:Measure time to the first token, time between tokens, and tokens per second, with and without a constraint.'
+            'speculate:Compare decoding with and without drafts (`--speculate`)\: greedy texts of 60 prompts, in turn.'
             '--help:Show this message and exit.') ;;
         ("aici bench abuse") next=(
             '--only:An attack, or the first words of names, such as loop; may be repeated (default\: all).'
@@ -418,7 +449,9 @@ _aici() {
             '--prompt-tokens:Tokens per prompt, about.'
             '--num-tokens:Tokens per answer.'
             '--rounds:Measurements per load.'
+            '--no-links:The opposite of --links.'
             '--links:Measure a link alone\: latency and bandwidth by size.'
+            '--no-recovery:The opposite of --recovery.'
             '--recovery:Break stages and links, and measure the recovery.'
             '--quick:A short version\: a minute.'
             '--plot:Draw the results to this .svg or .png file.'
@@ -426,9 +459,13 @@ _aici() {
             '--help:Show this message and exit.') ;;
         ("aici bench constraint") next=(
             '--batch:Sequences in a batch; may be repeated.'
+            '--kind:A kind of constraint\: dense, sparse, schema, grammar or script; may be repeated.'
+            '--threads:Threads of the model; 0\: all cores.'
             '--num-tokens:Tokens to decode.'
-            '--rounds:Measurements per mask and batch size.'
+            '--rounds:Measurements per kind and batch size.'
             '--quick:A short version\: a minute.'
+            '--device:Device of the model.'
+            '--dtype:Format of the weights\: float32, bfloat16, int8, int4, or auto\: the smallest without loss.'
             '--model:A model’s name, folder, .gguf file or hub repository.'
             '--plot:Draw the results to this .svg or .png file.'
             '--json:Print JSON.'
@@ -454,7 +491,7 @@ _aici() {
             '--rounds:Measurements per engine and batch size.'
             '--limit:Seconds that an engine may take for one reply.'
             '--quick:A short version\: a minute, and only named peers.'
-            '--profile:Only our engine\: the time of every phase of a step.'
+            '--profile:Only our engine\: the time of every phase of a step, and the roofline of the kernels.'
             '--prefix:Only our engine\: prefixes that requests share.'
             '--plot:Draw the results to this .svg or .png file.'
             '--json:Print JSON.'
@@ -472,6 +509,7 @@ _aici() {
         ("aici bench quality") next=(
             '--model:A model’s name, folder, .gguf file or hub repository.'
             '--dtype:Weight format; may be repeated, the first is the reference (default\: all).'
+            '--kv-cache-dtype:Format of keys and values, of each dtype; may be repeated (default\: all).'
             '--num-tokens:Use only the first tokens of the text.'
             '--threads:Threads of the engine (default\: torch’s).'
             '--json:Print JSON.'
@@ -482,6 +520,8 @@ _aici() {
             '--clients:Concurrent clients of each replica.'
             '--num-tokens:Tokens per answer.'
             '--rounds:Measurements of the speed.'
+            '--seconds:Seconds of a measurement of the speed.'
+            '--no-faults:The opposite of --faults.'
             '--faults:Drain and kill replicas under load, and follow a load.'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
@@ -506,6 +546,16 @@ _aici() {
             '--rounds:Measurements per load.'
             '--quick:A short version\: a minute.'
             '--plot:Draw the results to this .svg or .png file.'
+            '--json:Print JSON.'
+            '--help:Show this message and exit.') ;;
+        ("aici bench speculate") next=(
+            '--batch:Sequences in a batch; may be repeated.'
+            '--kind:extraction, edits, quotes or free; may be repeated (default\: all).'
+            '--num-tokens:The most tokens of a text.'
+            '--rounds:Measurements per kind of prompt.'
+            '--threads:Threads of the model (default\: one a core).'
+            '--quick:A short version, one round of 3 prompts of a kind\: a minute.'
+            '--model:A model’s name, folder, .gguf file or hub repository.'
             '--json:Print JSON.'
             '--help:Show this message and exit.') ;;
         ("aici grammar") next=(

@@ -12,7 +12,11 @@ from packaging.utils import canonicalize_name
 ROOT = Path(__file__).parents[1]
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())
 LOCKED = re.compile(r"^([\w.-]+)==([^\s;]+)", re.MULTILINE)
-EXTRAS = {"dev.txt": ("engine", "server", "build", "dev", "kernels", "cluster", "otel"), "docs.txt": ("docs",)}
+EXTRAS = {
+    "run.txt": ("engine", "server", "kernels"),
+    "dev.txt": ("engine", "server", "build", "dev", "kernels", "cluster", "otel"),
+    "docs.txt": ("docs",),
+}
 
 
 def locked(name: str) -> dict[str, str]:
@@ -51,12 +55,12 @@ def test_torch_is_the_same_everywhere() -> None:
 
 def test_versions_agree_between_locks() -> None:
     dev = locked("dev.txt")
-    for name in ("build.txt", "docs.txt"):
+    for name in ("build.txt", "run.txt", "docs.txt"):
         for package, version in locked(name).items():
             assert dev.get(package, version) == version, f"{package} in {name}: make locks"
 
 
-@pytest.mark.parametrize("name", ["build.txt", "dev.txt", "docs.txt", "audit.txt"])
+@pytest.mark.parametrize("name", ["build.txt", "run.txt", "dev.txt", "docs.txt", "audit.txt"])
 def test_every_package_has_hashes_and_no_address(name: str) -> None:
     text = (ROOT / "locks" / name).read_text()
     assert "://" not in text

@@ -7,7 +7,7 @@ import typer
 
 from aici_cli.bench.abuse.command import abuse
 from aici_cli.bench.cluster import cluster
-from aici_cli.bench.constraint import constraint
+from aici_cli.bench.constraint_cost.command import constraint
 from aici_cli.bench.ctrl import ctrl
 from aici_cli.bench.engine import engine
 from aici_cli.bench.masks import masks
@@ -15,6 +15,7 @@ from aici_cli.bench.quality import quality
 from aici_cli.bench.replicas import replicas
 from aici_cli.bench.rt import rt
 from aici_cli.bench.serve import serve
+from aici_cli.bench.speculate import speculate
 
 app = typer.Typer(
     help="Measure speed, memory and quality on this machine.", no_args_is_help=True, rich_markup_mode=None
@@ -29,3 +30,4 @@ app.command()(quality)
 app.command()(replicas)
 app.command()(rt)
 app.command()(serve)
+app.command()(speculate)

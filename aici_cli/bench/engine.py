@@ -52,7 +52,10 @@ def engine(
     limit: Annotated[float, typer.Option(min=1, help="Seconds that an engine may take for one reply.")] = 600,
     quick: Annotated[bool, typer.Option("--quick", help="A short version: a minute, and only named peers.")] = False,
     profile: Annotated[
-        bool, typer.Option("--profile", help="Only our engine: the time of every phase of a step.")
+        bool,
+        typer.Option(
+            "--profile", help="Only our engine: the time of every phase of a step, and the roofline of the kernels."
+        ),
     ] = False,
     prefix: Annotated[bool, typer.Option("--prefix", help="Only our engine: prefixes that requests share.")] = False,
     plot: Annotated[Path | None, typer.Option(help="Draw the results to this .svg or .png file.")] = None,

@@ -29,7 +29,7 @@ def plot_constraint(rows: Sequence[dict[str, Any]], path: Path) -> None:
     figure, axes = _figure(1, width=2 + 1.4 * len(rows), height=4)
     for offset, key, label in ((-0.2, "plain_ms", "plain"), (0.2, "constrained_ms", "constrained")):
         axes[0].bar([n + offset for n in range(len(rows))], [row[key] for row in rows], width=0.4, label=label)
-    axes[0].set_xticks(range(len(rows)), [f"{row['mask']}\nbatch {row['batch']}" for row in rows])
+    axes[0].set_xticks(range(len(rows)), [f"{row['kind']}\nbatch {row['batch']}" for row in rows])
     axes[0].set_ylabel("ms per token")
     axes[0].legend()
     _save(figure, path)

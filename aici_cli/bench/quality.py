@@ -13,7 +13,7 @@ from aici_cli.tables import print_table
 
 if TYPE_CHECKING:
     from aici_base.ids import TokenId
-    from aici_engine.config import Dtype
+    from aici_engine.config import Dtype, KVCacheDtype
     from aici_engine.engine import Engine
 
 _WINDOW = 512
@@ -27,42 +27,68 @@ def quality(
         list[str] | None,
         typer.Option(help="Weight format; may be repeated, the first is the reference (default: all)."),
     ] = None,
+    kv_cache_dtype: Annotated[
+        list[str] | None,
+        typer.Option(help="Format of keys and values, of each dtype; may be repeated (default: all)."),
+    ] = None,
     num_tokens: Annotated[int | None, typer.Option(min=64, help="Use only the first tokens of the text.")] = None,
     threads: Annotated[int | None, typer.Option(min=1, help="Threads of the engine (default: torch's).")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Measure perplexity on a text shipped with aici, and agreement with the first dtype.
+    """Measure perplexity on a text shipped with aici, and agreement with the first dtype and format of keys and values.
 
     `same`: share of positions with the same most likely token. `greedy`: mean number of tokens until a greedy
     continuation differs.
     """
+    from aici_base.errors import UsageError
     from aici_cli.bench.engines.compare import PROSE
     from aici_engine.cluster.headers import WEIGHT_BYTES
-    from aici_engine.config import EngineConfig
+    from aici_engine.config import KV_CACHE_DTYPES, EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.store.resolve import resolve_model
 
     folder = resolve_model(model, say=say)
     # EngineConfig rejects unknown dtypes.
     wanted = dict.fromkeys(cast("Sequence[Dtype]", dtype) if dtype else WEIGHT_BYTES)
+    formats = dict.fromkeys(cast("Sequence[KVCacheDtype]", kv_cache_dtype) if kv_cache_dtype else KV_CACHE_DTYPES)
     configs = [
-        EngineConfig(model_dir=folder, dtype=one, num_threads=threads, max_context=_WINDOW + _PROMPT) for one in wanted
+        EngineConfig(
+            model_dir=folder,
+            dtype=one,
+            kv_cache_dtype=kv_format,
+            num_threads=threads,
+            max_context=_WINDOW + _PROMPT,
+        )
+        for one in wanted
+        for kv_format in formats
     ]
-    measured: dict[str, Measured] = {}
+    measured: dict[tuple[str, str], Measured] = {}
     for config in configs:
-        say(f"{config.dtype}: scoring and decoding")
-        with Engine(config) as engine:
-            measured[config.dtype] = measure(engine, engine.tokenize(PROSE.read_text())[:num_tokens])
+        say(f"{config.dtype}, keys and values {config.kv_cache_dtype}: scoring and decoding")
+        try:
+            engine = Engine(config)
+        except UsageError as error:
+            if kv_cache_dtype or error.param != "kv_cache_dtype":
+                raise
+            say(f"left out: {error.message}")
+            continue
+        with engine:
+            text = engine.tokenize(PROSE.read_text())[:num_tokens]
+            measured[config.dtype, config.kv_cache_dtype] = measure(engine, text)
     first = next(iter(measured.values()))
-    rows = [{"dtype": name} | result.compared(first) for name, result in measured.items()]
+    rows = [
+        {"dtype": name, "kv_cache_dtype": kv_format} | result.compared(first)
+        for (name, kv_format), result in measured.items()
+    ]
     if json:
         print_json(rows)
         return
     print_table(
-        ("dtype", "tokens", "perplexity", "×", "same", "greedy"),
+        ("dtype", "keys, values", "tokens", "perplexity", "×", "same", "greedy"),
         (
             (
                 row["dtype"],
+                row["kv_cache_dtype"],
                 row["tokens"],
                 f"{row['perplexity']:.3f}",
                 f"{row['perplexity_ratio']:.4f}",

@@ -16,8 +16,6 @@ from aici_base.errors import UnavailableError
 
 PATIENCE_S: Final = 120.0
 _LOOK_S: Final = 0.02
-_REQUESTS: Final = 2
-"""Of each client."""
 
 
 class ReplicaAdmin:
@@ -73,27 +71,6 @@ class ReplicaAdmin:
         if answer.status != 200:
             raise UnavailableError(f"{method} {path}: {answer.status} {body.decode()}")
         return json.loads(body)
-
-
-def tokens_per_s(place: str, num_clients: int, num_tokens: int) -> float:
-    """Return the speed for clients that send two requests each, one after the other, without a stream."""
-
-    def client(number: int) -> None:
-        connection = http.client.HTTPConnection(place, timeout=PATIENCE_S)
-        prompt = f"Chapter {number}. It was a quiet morning in the village, and"
-        body = json.dumps({"prompt": prompt, "max_tokens": num_tokens, "ignore_eos": True})
-        for _ in range(_REQUESTS):
-            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
-            answer = connection.getresponse()
-            said = answer.read()
-            if answer.status != 200:
-                raise UnavailableError(f"a request failed: {answer.status} {said.decode()}")
-        connection.close()
-
-    began = time.monotonic()
-    with ThreadPoolExecutor(num_clients) as pool:
-        list(pool.map(client, range(num_clients)))
-    return num_clients * _REQUESTS * num_tokens / (time.monotonic() - began)
 
 
 def chat_cached_tokens(place: str, *, num_chats: int, num_turns: int, name: str) -> tuple[int, int]:

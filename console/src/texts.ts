@@ -88,6 +88,13 @@ export const texts = {
   nodes: {
     connected: "Connected",
     draining: "The server is stopping",
+    drain: {
+      drain: "Drain the server",
+      title: "Drain and stop the server?",
+      consequence: "New requests are refused. The server ends when the running requests have ended; nothing on this page starts it again.",
+      confirm: "Drain and stop",
+      keep: "Keep it running",
+    },
     lost: "No connection to the server. Trying again.",
     changed: (model: string, engine: number, state: string) => `Engine ${engine} of ${model}: ${state}.`,
     model: {

@@ -10,9 +10,10 @@ from typing import Final
 
 from aici_base.cache_files import write_atomically
 from aici_base.errors import UnavailableError, UsageError
+from aici_base.native_library import digest
 from aici_controllers import micropython, zig
 from aici_controllers.guest_toml import NAME, Recipe, include_folders, read_recipe, source_files, third_party_parts
-from aici_controllers.object_cache import Part, digest, objects_of
+from aici_controllers.object_cache import Part, objects_of
 from aici_controllers.sdk import RUNS_ONCE, sdk_dir, sdk_headers, sdk_objects, sdk_sources
 from aici_controllers.third_party import notice, source_tree
 

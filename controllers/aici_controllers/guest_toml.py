@@ -17,8 +17,9 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 
 from aici_base.errors import UsageError
+from aici_base.native_library import digest
 from aici_controllers import zig
-from aici_controllers.object_cache import Part, digest
+from aici_controllers.object_cache import Part
 from aici_controllers.third_party import Source, known_sources
 
 NAME = "guest.toml"

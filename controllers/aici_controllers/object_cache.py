@@ -13,6 +13,7 @@ from typing import Final
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import ControllerError
+from aici_base.native_library import digest
 from aici_controllers import zig
 
 _KEEP_S: Final = 14 * 24 * 3600
@@ -29,15 +30,6 @@ class Part:
     includes: Sequence[Path]
     context: str
     flags: Sequence[str] = ()
-
-
-def digest(paths: Sequence[Path], root: Path) -> str:
-    """Return a hash of the contents, and of the names relative to `root`."""
-    total = hashlib.sha256()
-    for path in sorted(paths):
-        content = path.read_bytes()
-        total.update(f"{path.relative_to(root)} {len(content)}\n".encode() + content)
-    return total.hexdigest()
 
 
 def included(source: Path, folders: Sequence[Path]) -> list[Path]:

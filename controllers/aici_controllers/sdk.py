@@ -9,7 +9,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aici_controllers.object_cache import Part, are_compiled, digest, included, objects_of
+from aici_base.native_library import digest
+from aici_controllers.object_cache import Part, are_compiled, included, objects_of
 
 RUNS_ONCE: Final = re.compile(
     r"/src/(schema/|json_|choices|substring|suffix_array"

@@ -22,6 +22,8 @@ Language = Literal["javascript", "python", "steps", "regex", "grammar", "json_sc
 _JAVASCRIPT_PLACE: Final = re.compile(r"\n\s+at main:(\d+):(\d+)")
 _PYTHON_PLACE: Final = re.compile(r'File "main\.py", line (\d+)')
 _JSON_PLACE: Final = re.compile(r"\bline (\d+), column (\d+)(?:: )?")
+_TAB: Final = 8
+_TOO_DEEP: Final = "the text is nested too deeply, or needs too much memory, to be checked"
 _NEXT_STEP: Final = re.compile(r"\n(?=#)")
 _STEP: Final = re.compile(r"#(\S*?): (.*)", re.DOTALL)
 
@@ -70,11 +72,17 @@ def _javascript(text: str) -> list[SourceProblem]:
 
 
 def _python(text: str) -> list[SourceProblem]:
-    message = _answer("pyctrl", {"script": text})
-    if message is None:
+    try:
+        answer = ask("pyctrl", {"script": text})
+    except ControllerError:
+        return [SourceProblem("error", 0, 0, _TOO_DEEP)]
+    if (message := answer.get("message")) is None:
         return []
-    places = _PYTHON_PLACE.findall(message)
-    return [SourceProblem("error", int(places[-1]) if places else 0, 1 if places else 0, message.splitlines()[-1])]
+    said = message.splitlines()[-1]
+    if not (places := _PYTHON_PLACE.findall(message)):
+        return [SourceProblem("error", 0, 0, said)]
+    line = int(places[-1])
+    return [SourceProblem("error", line, _column_of_micropython(text, line, answer["column"]), said)]
 
 
 def _steps(text: str) -> list[SourceProblem]:
@@ -128,7 +136,7 @@ def _answer(guest: str, question: Mapping[str, str]) -> str | None:
     try:
         message: str | None = ask(guest, question).get("message")
     except ControllerError:
-        return "the text is nested too deeply, or needs too much memory, to be checked"
+        return _TOO_DEEP
     return message
 
 
@@ -146,3 +154,14 @@ def _column_of_byte(text: str, line: int, column: int) -> int:
     lines = text.split("\n")
     before = lines[line - 1].encode()[: column - 1] if line <= len(lines) else b""
     return len(before.decode(errors="ignore")) + 1
+
+
+def _column_of_micropython(text: str, line: int, column: int) -> int:
+    """Return the column in code points of a column in bytes with tabs to the next multiple of eight; 1 for 0."""
+    lines = text.split("\n")
+    at = 1
+    for number, character in enumerate(lines[line - 1] if line <= len(lines) else "", 1):
+        if at >= column:
+            return number
+        at = (at - 1 + _TAB) // _TAB * _TAB + 1 if character == "\t" else at + len(character.encode())
+    return len(lines[line - 1]) + 1 if column and line <= len(lines) else 1

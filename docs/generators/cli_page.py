@@ -4,17 +4,15 @@ from collections.abc import Iterator
 from enum import Enum
 from typing import Any, get_args
 
-from typer.main import get_command
-
 from docs.generators.markdown import NOTE, one_line, table
 
 
 def cli_page() -> str:
-    from aici_cli.app import app
+    from aici_cli.app import command_tree
 
     intro = "`aici --help` and `aici COMMAND --help` print the same. `--debug` stands before the command.\n"
     return "".join(
-        [NOTE.format(source="the tree of commands"), "# Command line\n\n", intro, *_walk(get_command(app), "aici")]
+        [NOTE.format(source="the tree of commands"), "# Command line\n\n", intro, *_walk(command_tree(), "aici")]
     )
 
 

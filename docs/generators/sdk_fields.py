@@ -10,8 +10,8 @@ from docs.generators.markdown import NOTE, table
 HONOURED = {
     "chat": """
         frequency_penalty logit_bias logprobs max_completion_tokens max_tokens messages modalities model n
-        parallel_tool_calls presence_penalty reasoning_effort response_format seed stop stream stream_options
-        temperature tool_choice tools top_logprobs top_p
+        parallel_tool_calls prediction presence_penalty reasoning_effort response_format seed stop stream
+        stream_options temperature tool_choice tools top_logprobs top_p
     """,
     "completions": """
         best_of echo frequency_penalty logit_bias logprobs max_tokens model n presence_penalty prompt seed stop stream
@@ -29,7 +29,7 @@ HONOURED = {
 """The field does what the SDK says."""
 WITHOUT_EFFECT = {
     "chat": """
-        messages.content.prompt_cache_breakpoint metadata prediction prompt_cache_key prompt_cache_options
+        messages.content.prompt_cache_breakpoint metadata prompt_cache_key prompt_cache_options
         prompt_cache_retention response_format.json_schema.description response_format.json_schema.name
         safety_identifier service_tier store user verbosity
     """,

@@ -17,7 +17,7 @@ from aici.results import Result
 from aici.sampling import sampling_params
 from aici.tools import ToolLike
 from aici_controllers.schema_check import SchemaKeywords
-from aici_engine.config import Device, Dtype
+from aici_engine.config import Device, Dtype, KVCacheDtype, Speculation
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
 T = TypeVar("T")
@@ -46,6 +46,8 @@ class AsyncLLM:
         max_num_seqs: int | None = None,
         max_forks: int | None = None,
         adapter: str | Path | None = None,
+        speculate: Speculation | None = None,
+        kv_cache_dtype: KVCacheDtype | None = None,
         controllers: bool = True,
     ) -> None:
         self._model = model
@@ -59,6 +61,8 @@ class AsyncLLM:
             max_num_seqs=max_num_seqs,
             max_forks=max_forks,
             adapter=adapter,
+            speculate=speculate,
+            kv_cache_dtype=kv_cache_dtype,
             controllers=controllers,
         )
         self._opened: Backend | None = None

@@ -16,7 +16,7 @@ from aici.sampling import sampling_params
 from aici.stream import Stream
 from aici.tools import ToolLike
 from aici_controllers.schema_check import SchemaKeywords
-from aici_engine.config import Device, Dtype
+from aici_engine.config import Device, Dtype, KVCacheDtype, Speculation
 from aici_engine.sampling_params import SamplingOptions, SamplingParams
 
 T = TypeVar("T")
@@ -30,8 +30,10 @@ class LLM:
     name expected of the server's model; `api_key` is sent along.
     The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
     sequence in tokens, the number of sequences at a time, the number of forks of a request, and the folder of a LoRA
-    adapter (peft's) to merge into the model. With `controllers` False no controller runtime starts, which saves some
-    processes; a request with a constraint is a UsageError then.
+    adapter (peft's) to merge into the model. `speculate` is ngram, off or auto: with ngram, a forward pass may give
+    several tokens of the same text. With `kv_cache_dtype` int8, keys and values take about half of the memory, with
+    a small loss; the kernels must run the model. With `controllers` False no controller runtime starts, which saves
+    some processes; a request with a constraint is a UsageError then.
 
     A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process
     needs an LLM of its own, unless the model is on a server.
@@ -53,6 +55,8 @@ class LLM:
         max_num_seqs: int | None = None,
         max_forks: int | None = None,
         adapter: str | Path | None = None,
+        speculate: Speculation | None = None,
+        kv_cache_dtype: KVCacheDtype | None = None,
         controllers: bool = True,
     ) -> None:
         options = LocalOptions(
@@ -63,6 +67,8 @@ class LLM:
             max_num_seqs=max_num_seqs,
             max_forks=max_forks,
             adapter=adapter,
+            speculate=speculate,
+            kv_cache_dtype=kv_cache_dtype,
             controllers=controllers,
         )
         self._backend = open_backend(model, server=server, api_key=api_key, options=options)

@@ -20,7 +20,7 @@ from aici.errors import UnavailableError, UsageError
 from aici.spare_store import SpareStore, can_grow
 from aici_base.ids import TokenId
 from aici_controllers.catalog import SHIPPED, guest_path
-from aici_engine.config import Device, Dtype, EngineConfig
+from aici_engine.config import Device, Dtype, EngineConfig, KVCacheDtype, Speculation
 from aici_engine.extras import EXTRAS
 
 if TYPE_CHECKING:
@@ -50,6 +50,8 @@ class LocalOptions:
     max_num_seqs: int | None = None
     max_forks: int | None = None
     adapter: str | Path | None = None
+    speculate: Speculation | None = None
+    kv_cache_dtype: KVCacheDtype | None = None
     controllers: bool = True
 
     def engine_config(self, model_dir: Path) -> EngineConfig:
@@ -59,6 +61,8 @@ class LocalOptions:
             "num_threads": self.threads,
             "max_context": self.max_context,
             "max_num_seqs": self.max_num_seqs,
+            "speculate": self.speculate,
+            "kv_cache_dtype": self.kv_cache_dtype,
             "lora": self._adapter_folder(),
         }
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}

@@ -6,8 +6,6 @@ r"""Controllers in `vllm serve`: a scheduler for vLLM, and a check of requests. 
 A request names its constraint in `vllm_xargs`: `{"aici": "{\"regex\": \"[0-9]+\"}"}`.
 """
 
-import contextlib
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +15,14 @@ from vllm.v1.core.sched.scheduler import Scheduler as PlainScheduler
 from vllm.v1.sample.logits_processor.interface import LogitsProcessor
 from vllm.v1.worker.gpu.sample.logits_processor.interface import LogitsProcessor as LogitsProcessorV2
 
-from aici.append_only import AppendOnlyGuests
 from aici.errors import UsageError
-from aici.local import bring_module
+from aici.guest_runtime import GuestRuntime
+from aici.vllm_guests import ScheduledGuests
 from aici.vllm_request import check_sampling, constraint_of
-from aici.vllm_scheduling import GuestScheduling, ScheduledGuests
+from aici.vllm_scheduling import GuestScheduling
 from aici_base.errors import AiciError
-from aici_base.ids import TokenId
-from aici_controllers.store import Store
 from aici_engine.vllm.llm_engine import check_version
 from aici_engine.vllm.row_engine import Words
-from aici_runtime.client import Runtime, RuntimeConfig
 
 
 class ControlledScheduler(GuestScheduling, PlainScheduler):  # type: ignore[misc]
@@ -48,7 +43,7 @@ class ControlledScheduler(GuestScheduling, PlainScheduler):  # type: ignore[misc
         super().__init__(vllm_config, *args, **kwargs)
         model = vllm_config.model_config
         self._guests = ScheduledGuests(
-            lambda: _RuntimeOf(model.tokenizer or model.model, model.tokenizer_revision),
+            lambda: _open_runtime(model.tokenizer or model.model, model.tokenizer_revision),
             num_logits=model.get_vocab_size(),
         )
 
@@ -86,30 +81,11 @@ class RequestCheck(LogitsProcessor, LogitsProcessorV2):  # type: ignore[misc]
         return logits
 
 
-class _RuntimeOf:
-    """A runtime over the tokenizer `name`: a folder, or a name in the hub's cache."""
+def _open_runtime(name: str, revision: str | None) -> GuestRuntime:
+    """Return a runtime over the tokenizer `name`: a folder, or a name in the hub's cache."""
+    if Path(name).is_dir():
+        return GuestRuntime(name, engine="vLLM")
+    # Imported here: a folder needs no transformers.
+    from transformers import AutoTokenizer
 
-    def __init__(self, name: str, revision: str | None) -> None:
-        with contextlib.ExitStack() as stack:
-            folder = Path(name)
-            if not folder.is_dir():
-                # Imported here: a folder needs no transformers.
-                from transformers import AutoTokenizer
-
-                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-                AutoTokenizer.from_pretrained(name, revision=revision).save_pretrained(folder)
-            self._runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=folder)))
-            self._runtime.wait_ready()
-            self.guests = AppendOnlyGuests(self._runtime, engine="vLLM")
-            self._store = Store()
-            self._stack = stack.pop_all()
-
-    @property
-    def eos_token(self) -> TokenId:
-        return self._runtime.eos_token
-
-    def bring(self, controller: str | bytes) -> str:
-        return bring_module(self._runtime, self._store, controller)
-
-    def close(self) -> None:
-        self._stack.close()
+    return GuestRuntime(AutoTokenizer.from_pretrained(name, revision=revision), engine="vLLM")

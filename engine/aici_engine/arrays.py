@@ -5,6 +5,7 @@ Two libraries make them: numpy where the kernels run the model, torch where torc
 no bf16: on the kernels' path an array of bf16 holds the 16 bits of each number as uint16.
 """
 
+import ctypes
 import mmap
 from typing import Any, Final, TypeAlias
 
@@ -27,6 +28,18 @@ def reserve(shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         return np.zeros(shape, dtype)
     memory = mmap.mmap(-1, count * dtype.itemsize, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     return np.frombuffer(memory, dtype).reshape(shape)
+
+
+def discard(array: Array, first: int, end: int) -> None:
+    """Give the memory of rows `first` to `end - 1` back to the system, as far as they fill pages of the system.
+
+    `array`: contiguous, on the CPU. The contents of the rows are lost.
+    """
+    row_bytes = array.nbytes // len(array)
+    start = -(-(address_of(array) + first * row_bytes) // mmap.PAGESIZE) * mmap.PAGESIZE
+    size = (address_of(array) + end * row_bytes) // mmap.PAGESIZE * mmap.PAGESIZE - start
+    if size > 0:
+        ctypes.CDLL(None).madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), mmap.MADV_DONTNEED)
 
 
 def address_of(array: Array) -> int:

@@ -1,29 +1,21 @@
 """Make the components of an engine and connect them."""
 
-import itertools
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from tokenizers import Tokenizer
-
-from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
-from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.cache.kvcache import KVCache
-from aici_engine.config import EngineConfig
-from aici_engine.control.guest_time import GuestTime, GuestTimes
+from aici_engine.config import EngineConfig, no_drafts
+from aici_engine.control.guest_time import GuestTimes
 from aici_engine.control.runtime import ControllerRuntime
-from aici_engine.control.session import GuestSession
-from aici_engine.event_output import EventOutput
 from aici_engine.executor import Executor
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.local_executor import LocalExecutor
 from aici_engine.loop import Loop
 from aici_engine.model.compute_device import ComputeDevice, choose_device, has_gpu
-from aici_engine.model_files import check_model_files, read_settings, read_tokenizer
+from aici_engine.model_files import check_model_files
+from aici_engine.model_tokenizer import ModelTokenizer
 from aici_engine.native.backend import make_model
 from aici_engine.native.library import load
 from aici_engine.prefill_budget import PrefillBudget
@@ -31,21 +23,15 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
+from aici_engine.shared_components import share_components
+from aici_engine.speculation.speculator import NgramSpeculator, NoSpeculator, Speculator
+from aici_runtime.memory.mask_region import mask_bytes
 
 if TYPE_CHECKING:
+    from aici_engine.ahead_executor import AheadModel
     from aici_engine.engine_loop import EngineLoop
     from aici_engine.model.interface import Model
     from aici_engine.request import Request
-
-
-GUESTS_AHEAD = 16
-"""Guests that may start, or wait ready, while `max_num_seqs` sequences run."""
-MORE_GUESTS = 16
-"""Places for the first guests of users who have none."""
-MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
-"""Half of the runtime's worker slots are for requests. The slot of an ended guest stays taken for a moment, hence
-3/4."""
 
 
 class ModelPlace(Protocol):
@@ -82,7 +68,7 @@ class EngineComponents:
     loop: "EngineLoop"
     executor: ModelPlace
     cache: CacheUsage
-    tokenizer: Tokenizer
+    tokenizer: ModelTokenizer
     new_id: Callable[[], SeqId]
     vocab_size: int
     max_len: int
@@ -120,26 +106,17 @@ def _connect(
     heartbeat: Heartbeat,
     on_guest_time: Callable[[GuestTimes], None] | None,
 ) -> EngineComponents:
-    path = tokenizer_file(str(config.model_dir))
-    vocabulary = read_vocabulary(path.read_bytes())
-    tokenizer = read_tokenizer(path)
-    if runtime.vocab_size > executor.vocab_size:
-        raise UsageError(
-            f"the controllers' vocabulary has {runtime.vocab_size} tokens, the model only {executor.vocab_size}",
-            hint="start the runtime with the tokenizer of the model",
-        )
+    shared = share_components(
+        config,
+        runtime,
+        num_logits=executor.vocab_size,
+        model_eos=executor.eos_tokens,
+        on_step=on_step,
+        on_guest_time=on_guest_time,
+    )
     num_pages, page_size = executor.num_pages, executor.page_size
     cache = KVCache(num_pages=num_pages, page_size=page_size, prefix_cache=config.prefix_cache)
-    eos_tokens = executor.eos_tokens or frozenset({vocabulary.eos_token})
-    if runtime.vocab_size:
-        eos_tokens |= {runtime.eos_token}
-    output = EventOutput(vocabulary.token_bytes, on_step, lambda token: tokenizer.id_to_token(token) or str(token))
     heartbeat.weight_bytes, heartbeat.waits = executor.memory_bytes, executor.waits
-    ids = itertools.count(1)
-
-    def new_id() -> SeqId:
-        return SeqId(next(ids))
-
     loop = Loop(
         executor=executor,
         cache=cache,
@@ -149,31 +126,42 @@ def _connect(
             max_batch_tokens=config.max_batch_tokens,
             prefill_budget=PrefillBudget(config.prefill_slowdown),
             depth=executor.depth,
+            speculator=_speculator(config, executor),
         ),
-        session=GuestSession(
-            runtime,
-            output,
-            num_logits=executor.vocab_size,
-            max_guests=min(config.max_num_seqs + GUESTS_AHEAD, MOST_GUESTS - MORE_GUESTS),
-            more_guests=MORE_GUESTS,
-            eos_tokens=eos_tokens,
-            new_id=new_id,
-            calm_rounds=config.calm_rounds,
-            guest_time=GuestTime(time.monotonic, on_guest_time),
-        ),
-        sampler=_sampler(runtime, eos_tokens, executor.vocab_size, executor.device),
-        output=output,
-        eos_tokens=eos_tokens,
+        session=shared.session,
+        sampler=_sampler(runtime, shared.eos_tokens, executor.vocab_size, executor.device),
+        output=shared.output,
+        eos_tokens=shared.eos_tokens,
         eos_for_guests=runtime.eos_token,
-        kept_eos=space_token(vocabulary.token_bytes),
+        kept_eos=shared.kept_eos,
         replay_timeout_s=config.replay_timeout_s,
         heartbeat=heartbeat,
     )
-    max_len = min(_context(config, executor.context), num_pages * page_size)
-    start_token = start_token_of(config.model_dir, tokenizer, vocabulary.eos_token)
     return EngineComponents(
-        loop, executor, cache, tokenizer, new_id, executor.vocab_size, max_len, eos_tokens, start_token
+        loop,
+        executor,
+        cache,
+        shared.tokenizer,
+        shared.new_id,
+        executor.vocab_size,
+        min(_context(config, executor.context), num_pages * page_size),
+        shared.eos_tokens,
+        shared.start_token,
     )
+
+
+def _speculator(config: EngineConfig, executor: Executor) -> Speculator:
+    """Drafts need logits with the same bits in any chunk, and the guests' whole conversation between two passes.
+
+    Raises UsageError if ngram was asked for and the model cannot draft.
+    """
+    if config.speculate == "off":
+        return NoSpeculator()
+    if executor.same_bits and executor.depth == 1:
+        return NgramSpeculator()
+    if config.speculate == "ngram":
+        raise no_drafts("drafts need the kernels, which do not run the whole model")
+    return NoSpeculator()
 
 
 def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_logits: int, device: str) -> Sampler[Any]:
@@ -186,7 +174,9 @@ def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_log
         num_logits=num_logits,
         close=None if native is None else native.mask,
     )
-    sampler = HostSampler(masks) if native is None else HostSampler(masks, native.choose, native.log_softmax)
+    sampler = HostSampler(masks)
+    if native is not None:
+        sampler = HostSampler(masks, native.choose, native.log_softmax, native.choose_rows)
     if device == "cpu":
         return sampler
     # Imported here: torch takes a second and a half, and without a GPU nothing here needs it.
@@ -202,7 +192,9 @@ def _sampler(runtime: ControllerRuntime, eos_tokens: frozenset[TokenId], num_log
         num_logits=num_logits,
         device=torch.device(device),
     )
-    return DeviceSampler(sampler, there, torch.device(device))
+    found = DeviceSampler(sampler, there, torch.device(device))
+    found.warm_up(num_logits, mask_bytes(runtime.vocab_size))
+    return found
 
 
 def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
@@ -221,6 +213,10 @@ def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
         return make_cluster_driver(config, compute)
     model = make_model(config, compute)
     num_pages = config.num_pages or _num_pages(config, compute, model)
+    if not compute.on_cpu:
+        from aici_engine.ahead_executor import AheadExecutor
+
+        return AheadExecutor(cast("AheadModel", model), num_pages=num_pages, page_size=compute.page_size)
     return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)
 
 
@@ -235,16 +231,3 @@ def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model") -> 
     affordable = int(min(free_bytes, config.cache_bytes or free_bytes) / page_bytes)
     useful = config.max_num_seqs * -(-_context(config, model.context) // compute.page_size)
     return max(1, min(affordable, useful))
-
-
-def start_token_of(model_dir: Path, tokenizer: Tokenizer, eos_token: TokenId) -> TokenId:
-    """Return the model's start token; without a start token EOS, which precedes a text in training."""
-    name = read_settings(model_dir / "tokenizer_config.json").get("bos_token")
-    text = name.get("content") if isinstance(name, dict) else name
-    token = tokenizer.token_to_id(text) if isinstance(text, str) else None
-    return eos_token if token is None else TokenId(token)
-
-
-def space_token(token_bytes: list[bytes]) -> TokenId | None:
-    """Return the token of a single space, which takes the place of an EOS that a controller goes on after."""
-    return TokenId(token_bytes.index(b" ")) if b" " in token_bytes else None

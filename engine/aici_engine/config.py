@@ -14,11 +14,29 @@ Dtype = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 stored weights."""
 DTYPES: Final[tuple[Dtype, ...]] = get_args(Dtype)
 DTYPE_HELP: Final = "Format of the weights: float32, bfloat16, int8, int4, or auto: the smallest without loss."
+KVCacheDtype = Literal["auto", "int8"]
+"""The number format of keys and values. auto: float32 with float32 weights, else bfloat16. int8: bytes, with a scale
+for each key and each value of a head."""
+KV_CACHE_DTYPES: Final[tuple[KVCacheDtype, ...]] = get_args(KVCacheDtype)
+KV_CACHE_DTYPE_HELP: Final = (
+    "Format of keys and values: auto (bfloat16, or float32 with float32 weights), or int8: about half of the memory, "
+    "with a small loss."
+)
 Device = Literal["auto", "cpu", "cuda"]
-"""auto: a GPU if torch finds a GPU and the dtype is neither int8 nor int4, which run on the CPU only."""
+"""auto: a GPU if torch finds a GPU and the dtype is neither int8 nor int4. int8 runs on the CPU only, and the format
+int4 is made for the kernels of the CPU."""
 DEVICES: Final[tuple[Device, ...]] = get_args(Device)
 DEVICE_HELP: Final = "The computing device: cpu, cuda (the first visible GPU), or auto: a GPU if found, else the CPU."
 DEFAULT_DTYPE: Final[Dtype] = "auto"
+Speculation = Literal["auto", "ngram", "off"]
+"""ngram: what followed an earlier occurrence of the last tokens is a draft of the next tokens. auto: ngram where the
+engine can draft, else off."""
+SPECULATIONS: Final[tuple[Speculation, ...]] = get_args(Speculation)
+DEFAULT_SPECULATION: Final[Speculation] = "off"
+SPECULATE_HELP: Final = (
+    "Several tokens a forward pass, the same text: ngram (drafts from prompt and output), off, or auto (ngram where "
+    "possible)."
+)
 MAX_PRIORITY = 1 << 31
 BACKGROUND_PRIORITY: Final = 1 << 20
 """A request with this priority or a later one is in the background: computed only if nothing else has work."""
@@ -36,6 +54,7 @@ _NOT_OF_VLLM: Final = (
     "num_pages",
     "memory_fraction",
     "cache_bytes",
+    "kv_cache_dtype",
     "max_batch_tokens",
     "prefill_slowdown",
     "stages",
@@ -72,11 +91,17 @@ class EngineConfig:
     tokens, lowers the limit of the model, and never raises the limit. `num_threads`: threads of the model; `None`
     takes OMP_NUM_THREADS, else one a core. `prefix_cache`: sequences with the same beginning share its computation.
 
-    `cache_bytes`: the most bytes of the KV cache, if `memory_fraction` allows more.
+    `speculate`: with ngram, a forward pass computes drafted tokens too, where that is faster. The text is the same.
+    Only models on the kernels draft, in one process: their logits do not depend on how a text is cut into passes. With
+    other models ngram is refused, and auto is off.
+
+    `cache_bytes`: the most bytes of the KV cache, if `memory_fraction` allows more. `kv_cache_dtype`: see
+    `KVCacheDtype`; int8 runs on the kernels alone, in one process.
 
     `calm_rounds`: after this many steps without forced tokens, a controller is told of new tokens during the forward
     pass, and the model does not wait for the controller. If the controller then forces a token after all, a forward
-    pass is lost: about the time that twelve steps without a wait save.
+    pass is lost: about the time that twelve steps without a wait save. If earlier runs of the same controller and
+    argument hardly ever forced a token, the model waits for the controller in the first step alone.
 
     `stages`: addresses `tcp://HOST:PORT#KEY` of the stages of a pipeline (`aici stage`), in the order of the layers;
     without addresses the whole model runs in this process. `cuts`: the first layer after every stage; this process
@@ -104,6 +129,7 @@ class EngineConfig:
     num_pages: int | None = None
     memory_fraction: float = 0.4
     cache_bytes: int | None = None
+    kv_cache_dtype: KVCacheDtype = "auto"
     max_num_seqs: int = 32
     max_batch_tokens: int = 512
     prefill_slowdown: float | None = 4.0
@@ -111,6 +137,7 @@ class EngineConfig:
     num_threads: int | None = None
     prefix_cache: bool = True
     calm_rounds: int = 12
+    speculate: Speculation = DEFAULT_SPECULATION
     stages: tuple[str, ...] = ()
     cuts: tuple[int, ...] = ()
     token_file: Path | None = None
@@ -128,10 +155,21 @@ class EngineConfig:
             raise UsageError(f"dtype {self.dtype!r} is not known", hint=f"use one of {', '.join(DTYPES)}")
         if self.device not in DEVICES:
             raise UsageError(f"device {self.device!r} is not known", hint=f"use one of {', '.join(DEVICES)}")
-        if self.device == "cuda" and self.dtype in ("int8", "int4"):
+        if self.speculate not in SPECULATIONS:
+            raise UsageError(f"speculate {self.speculate!r} is not known", hint=f"use one of {', '.join(SPECULATIONS)}")
+        if self.kv_cache_dtype not in KV_CACHE_DTYPES:
+            known = ", ".join(KV_CACHE_DTYPES)
+            raise UsageError(f"kv_cache_dtype {self.kv_cache_dtype!r} is not known", hint=f"use one of {known}")
+        if self.device == "cuda" and self.kv_cache_dtype == "int8":
             raise UsageError(
-                f"{self.dtype} weights run on the CPU only: aici has no GPU kernels for {self.dtype}",
-                hint="use dtype bfloat16, float32 or auto, or device cpu",
+                "keys and values in int8 run on the CPU only: aici has no GPU kernels for them",
+                hint="use kv_cache_dtype auto, or device cpu",
+                param="kv_cache_dtype",
+            )
+        if self.device == "cuda" and self.dtype == "int8":
+            raise UsageError(
+                "int8 weights run on the CPU only: torch has no GPU kernel for int8 in groups of 32",
+                hint="use dtype int4, bfloat16, float32 or auto, or device cpu",
             )
         for name in (
             "page_size",
@@ -167,8 +205,19 @@ class EngineConfig:
                 hint="raise max_batch_tokens: prompts need room beside the decoding sequences",
             )
         self._check_pipeline()
+        self._check_speculation()
         if self.vllm is not None:
             self._check_vllm()
+
+    def _check_speculation(self) -> None:
+        if self.speculate != "ngram":
+            return
+        if self.vllm is not None:
+            raise no_drafts("speculate has no effect with vLLM")
+        if self.stages or self.nodes or self.ray_address is not None:
+            raise no_drafts("drafts are not implemented for a model that is divided over stages")
+        if self.device == "cuda":
+            raise no_drafts("drafts need the kernels, which run on the CPU only")
 
     def _check_vllm(self) -> None:
         if self.dtype in ("int8", "int4"):
@@ -217,6 +266,18 @@ class EngineConfig:
                 param="lora",
             )
         joins = bool(self.nodes) or self.ray_address is not None
+        if self.device == "cuda" and self.dtype == "int4" and (self.stages or joins):
+            raise UsageError(
+                "int4 weights on a GPU are not implemented for a model that is divided over stages",
+                hint="use dtype bfloat16, or device cpu, or run the model in one process",
+                param="dtype",
+            )
+        if self.kv_cache_dtype != "auto" and (self.stages or joins):
+            raise UsageError(
+                "keys and values in int8 are not implemented for a model that is divided over stages",
+                hint="run the model in one process, or use kv_cache_dtype auto",
+                param="kv_cache_dtype",
+            )
         idle = [name for name in _OF_STAGES if getattr(self, name) is not None and not (self.stages or joins)]
         idle += [name for name, default in _OF_NODES.items() if getattr(self, name) != default and not joins]
         if idle:
@@ -230,3 +291,13 @@ class EngineConfig:
             raise UsageError(f"replan_after_s must be 0 or more, not {self.replan_after_s}")
         if not 0.0 < self.replay_timeout_s < float("inf"):
             raise UsageError(f"replay_timeout_s must be above 0, not {self.replay_timeout_s}")
+
+
+def no_drafts(why: str) -> UsageError:
+    """Return the error of a configuration that asks for drafts which the engine cannot compute."""
+    return UsageError(
+        why,
+        hint="leave speculate out, or use speculate auto: drafts where the engine can draft",
+        cli_hint="leave --speculate out, or use --speculate auto: drafts where the engine can draft",
+        param="speculate",
+    )

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import contextvars
 import gc
 import importlib
 import logging
@@ -21,7 +22,7 @@ from aici_engine.config import MAX_PRIORITY, EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.heartbeat import Heartbeat
-from aici_engine.pooling import POOLINGS
+from aici_engine.pooling_kinds import POOLINGS
 from aici_engine.profile import StepProfile
 from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
@@ -45,7 +46,8 @@ class Stats(TypedDict):
 
     `cache_usage`: the fraction of pages in use, 0 to 1. `cached_tokens`: tokens of prompts found in the cache.
     `guest_cpu_seconds`: processor time of controllers. `step_seconds`: the time of all steps, forward passes included;
-    `forward_seconds`: of the forward passes alone.
+    `forward_seconds`: of the forward passes alone. `drafted_tokens`, `accepted_tokens`: drafted tokens that forward
+    passes computed, and those that became text.
     """
 
     active_requests: int
@@ -60,6 +62,8 @@ class Stats(TypedDict):
     num_steps: int
     step_seconds: float
     forward_seconds: float
+    drafted_tokens: int
+    accepted_tokens: int
 
 
 _WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
@@ -72,7 +76,8 @@ class Engine:
     `runtime`: the controller runtime, ready. The caller owns the runtime, which must outlive the engine. `on_step`:
     called on the engine's thread after events were sent to sinks, before the engine computes or waits; a server may
     forward the events together. `on_guest_time`: called on the engine's thread, about once a second, with processor
-    time of guests. Neither must block. `heartbeat`: tells another process of the engine's progress. End the engine with
+    time of guests. `on_fatal`: called on the engine's thread when the engine has failed and all requests have ended.
+    None of these must block. `heartbeat`: tells another process of the engine's progress. End the engine with
     `shutdown`, or as a context manager.
 
     Raises UsageError for a folder or a runtime that does not fit `config`, UnavailableError on a system without
@@ -90,6 +95,7 @@ class Engine:
         heartbeat: Heartbeat | None = None,
         on_guest_time: "Callable[[GuestTimes], None] | None" = None,
         build: "Build | None" = None,
+        on_fatal: Callable[[], None] | None = None,
     ) -> None:
         _prepare_process()
         runtime = runtime or NoRuntime()
@@ -98,10 +104,14 @@ class Engine:
         self._use = contextlib.ExitStack()
         self._use.enter_context(in_use(config.model_dir))
         self._loop = self._components.loop
+        if on_fatal is not None:
+            self._loop.on_fatal = on_fatal
         self._total = 0
         self._lock = threading.Lock()
         self._closed = False
-        self._thread = threading.Thread(target=self._loop.run, name="aici-engine", daemon=True)
+        # In this thread's context: there, torch keeps the settings of its compiler.
+        run = contextvars.copy_context().run
+        self._thread = threading.Thread(target=run, args=(self._loop.run,), name="aici-engine", daemon=True)
         self._thread.start()
 
     @property
@@ -143,7 +153,7 @@ class Engine:
             text.encode()
         except UnicodeEncodeError as error:
             raise UsageError(f"the text is not valid Unicode: {error}") from error
-        return [TokenId(token) for token in self._components.tokenizer.encode(text).ids]
+        return self._components.tokenizer.encode(text)
 
     def submit(self, request: Request, *, sink: Sink | None = None) -> RequestHandle:
         """Queue a request, and return at once. Events go to `sink` if given, else to the handle.
@@ -157,6 +167,8 @@ class Engine:
         prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
         limit = self._limit(prompt, 0 if request.pooling else request.sampling.max_tokens)
         self._check(request, len(prompt))
+        prediction = _ids(request.prediction)
+        check_prompt_tokens(prediction, self._components.vocab_size, param="prediction")
         with self._lock:
             self.check_alive()
             handle = RequestHandle(self._components.new_id(), self._loop.abort)
@@ -175,6 +187,7 @@ class Engine:
                     priority=request.priority,
                     salt=request.cache_salt,
                     share=request.share,
+                    prediction=prediction,
                 )
             )
         return handle
@@ -309,6 +322,13 @@ class Engine:
         """
         self._loop.expect_runtime(is_expected)
 
+    def shrink(self) -> None:
+        """Memory is short: forget half of the cached pages that no request uses, and give their memory back.
+
+        For any thread; at the next turn of the loop. Answers stay the same, and prompts are found in the cache less.
+        """
+        self._loop.shrink()
+
     def nudge(self, heard: Callable[[], None]) -> None:
         """Call `heard` on the engine's thread as soon as the step of now has ended. A hanging engine never calls."""
         self._loop.nudge(heard)
@@ -328,6 +348,8 @@ class Engine:
             num_steps=self._loop.profile.num_steps,
             step_seconds=self._loop.profile.steps_s,
             forward_seconds=self._loop.profile.forward_s,
+            drafted_tokens=self._loop.num_drafted,
+            accepted_tokens=self._loop.num_accepted,
         )
 
     def pipeline_status(self) -> Mapping[str, Any] | None:

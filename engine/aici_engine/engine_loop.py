@@ -31,12 +31,20 @@ FUEL_PER_CONTEXT = 10
 
 _FIRST_WAIT_S = 0.001
 _LONGEST_WAIT_S = 0.05
+_IDLE_S = 2.0
+"""Shorter pauses between requests cost no memory to be taken anew."""
 
 _log = logging.getLogger(__name__)
 
 
+def _nothing() -> None: ...
+
+
 class EngineLoop(ABC):
-    """Owns the inbox. `fatal`: the error that ended the engine, or `None`. Subclasses compute the steps."""
+    """Owns the inbox. `fatal`: the error that ended the engine, or `None`. Subclasses compute the steps.
+
+    `on_fatal`: called when the engine has failed and all requests have ended. Set before `run`.
+    """
 
     def __init__(
         self,
@@ -56,6 +64,7 @@ class EngineLoop(ABC):
         self._stopping = False
         self._wait_s = 0.0
         self.fatal: AiciError | None = None
+        self.on_fatal: Callable[[], None] = _nothing
 
     @property
     @abstractmethod
@@ -80,6 +89,12 @@ class EngineLoop(ABC):
     def _rest(self) -> None:  # noqa: B027 most loops have nothing to do then
         """There is no sequence."""
 
+    def _give_back(self) -> None:  # noqa: B027 not every loop owns memory
+        """Give memory that no sequence needs back to the system."""
+
+    def _shrink(self) -> None:  # noqa: B027 not every loop owns memory
+        """Memory is short: give back more, at the price of computing again what the cache forgets."""
+
     def _refusal(self) -> AiciError | None:
         """Return why new requests fail at once, or None."""
         return None
@@ -103,6 +118,16 @@ class EngineLoop(ABC):
         return self._queue.num_preemptions
 
     @property
+    def num_drafted(self) -> int:
+        """Drafted tokens that forward passes computed."""
+        return 0
+
+    @property
+    def num_accepted(self) -> int:
+        """Drafted tokens that became text."""
+        return 0
+
+    @property
     def num_reused(self) -> int:
         return self._queue.num_reused
 
@@ -116,6 +141,10 @@ class EngineLoop(ABC):
     def abort(self, request_id: SeqId) -> None:
         """End the request with this id, all forks included."""
         self._inbox.put(lambda: self._live.abort(request_id))
+
+    def shrink(self) -> None:
+        """Memory of the machine or of the control group is short."""
+        self._inbox.put(self._shrink)
 
     def nudge(self, heard: "Callable[[], None]") -> None:
         """Call `heard` on the engine's thread, between two steps."""
@@ -157,6 +186,9 @@ class EngineLoop(ABC):
             # The error may have cut off a message to the runtime: no further message can be sent.
             self._session.lost()
         self._drop_steps()
+        if self.fatal is not None:
+            self._live.end_all(FinishReason.FAIL, self.fatal)
+            self.on_fatal()
         while self.fatal is not None and not self._stopping:
             self._live.end_all(FinishReason.FAIL, self.fatal)
             self._inbox.get()()
@@ -178,13 +210,20 @@ class EngineLoop(ABC):
             self._live.finish_ended()
             self._output.flush()
             if self._inbox.empty():
-                self._inbox.get()()
+                self._next_command()()
         elif self._wait_s > 0.0:
             with contextlib.suppress(queue.Empty):
                 self._inbox.get(timeout=self._wait_s)()
         self.profile.begin()
         while not self._inbox.empty():
             self._inbox.get()()
+
+    def _next_command(self) -> "Callable[[], None]":
+        """Wait for a command. Once without work for `_IDLE_S`, give back memory."""
+        with contextlib.suppress(queue.Empty):
+            return self._inbox.get(timeout=_IDLE_S)
+        self._give_back()
+        return self._inbox.get()
 
     # Commands.
 
@@ -204,8 +243,11 @@ class EngineLoop(ABC):
 
     def _start_guest(self, seq: Sequence) -> None:
         number = self._live.runtime_queue.number
-        # The callback is called on the thread of the runtime's client.
-        self._session.start(seq, lambda error: self._inbox.put(lambda: self._ready(seq, error, number)))
+        self._session.start(seq, lambda error: self._tell_ready(seq, error, number))
+
+    def _tell_ready(self, seq: Sequence, error: BaseException | None, number: int) -> None:
+        """Called on the thread of the runtime's client, or on the engine's: see `_ready`."""
+        self._inbox.put(lambda: self._ready(seq, error, number))
 
     def _ready(self, seq: Sequence, error: BaseException | None, number: int) -> None:
         """The guest of a sequence has started, or not. `number`: of the runtime that was asked."""

@@ -1,11 +1,12 @@
 """The seam between the engine's loop and the place where the model runs."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 from aici_base.errors import UnavailableError
 from aici_base.ids import TokenId
 from aici_engine.arrays import Array
+from aici_engine.cache.ids import PageId
 from aici_engine.pooling import FinalStates
 from aici_engine.step_input import StepInput
 
@@ -40,7 +41,8 @@ class Executor(Protocol):
     `depth`, `num_pages` and `page_size` never change. `device`: where the logits are, cpu or cuda. `states_size`: the
     numbers of a final state; 0 if the executor gives none.
     `memory_bytes`: the weights and a full cache, where both are in this process. `waits`: other machines compute, so
-    that this process may wait for a step.
+    that this process may wait for a step. `same_bits`: the logits of a token are the same bits alone and in a chunk.
+    `goes_ahead`: see `go_ahead`. `num_guessed`, `num_right`: rows of passes begun ahead, and those that were used.
     """
 
     states_size: int = 0
@@ -54,6 +56,10 @@ class Executor(Protocol):
     device: str
     memory_bytes: int = 0
     waits: bool = False
+    same_bits: bool = False
+    goes_ahead: bool = False
+    num_guessed: int = 0
+    num_right: int = 0
 
     def begin(self, step: StepInput) -> PendingStep:
         """Start a forward pass.
@@ -61,6 +67,14 @@ class Executor(Protocol):
         Raises StateLostError if all pages are lost. After another error nothing of the step is computed, and only this
         step has failed; its `copies` and `forgotten` are not repeated.
         """
+
+    def go_ahead(self, step: StepInput, tokens: Any, chosen: Sequence[int]) -> None:  # noqa: ARG002 see `goes_ahead`
+        """Begin the pass that most likely comes next, while a device still chooses its tokens.
+
+        `step` has chunks of one token, PENDING, which stands for another: that of chunk i is token `chosen[i]` of
+        `tokens`, which the sampler has launched. Called if the executor `goes_ahead`.
+        """
+        return
 
     def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
         """From now on, call `on_lost`, on any thread, if the state is lost while no step is in flight.
@@ -74,6 +88,11 @@ class Executor(Protocol):
         Steps that were in flight are gone: nobody asks for their logits, and no sequence is known. Call again until
         the answer is True.
         """
+
+    def discard(self, pages: Sequence[PageId]) -> None:  # noqa: ARG002 for executors in this process
+        """The contents of `pages`, in order, are not needed any more. An executor in this process gives their memory
+        back; stages of a pipeline keep theirs. Between two steps, with none in flight."""
+        return
 
     def status(self) -> Mapping[str, Any] | None:
         """Return the state of a pipeline as JSON values, for operators; None if this process runs the whole model.

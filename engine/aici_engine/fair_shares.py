@@ -6,7 +6,8 @@ sequences delays another owner's first sequence no more than an owner with one, 
 to the others. With one owner, the order is the age.
 
 When a sequence of an owner ends, the owner's waiting sequences count as if they came now (`Clock.right_at`). Otherwise,
-where there is a place for one sequence alone, the owner's forty would all run before another owner's first.
+where there is a place for one sequence alone, the owner's forty would all run before another owner's first. A sequence
+that has run, and waits because it lost its pages, keeps its age: its client has a part of the answer.
 
 Sequences in the background come after all others, whatever their owner; among themselves they have turns too.
 

@@ -28,10 +28,11 @@ from aici_engine.pooling import FinalStates
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
 from aici_engine.sample.sampler import Sampler
-from aici_engine.scheduler import Scheduler, StepPlan
+from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_input import Chunk, PageCopy, StepInput
+from aici_engine.step_plan import StepPlan
 
 _log = logging.getLogger(__name__)
 
@@ -62,6 +63,7 @@ class FlightResult:
     """The result of a flight's forward pass and guests, before sampling.
 
     `rows[i]`: the rows of logits for chunk i of the plan, in the sampler's form; a GPU may still compute the numbers.
+    The rows of drafted tokens are the last.
     `rows` is empty if the forward pass failed; then all sequences of the plan are marked to end. `spoiled`: the pass
     failed after it had begun, so pages do not hold what the cache says. `answers`: see `GuestSession.answers`.
     `began_at`: by the monotonic clock. `forward_s`: seconds from then to the logits. `waited_s`: seconds that the
@@ -141,7 +143,7 @@ class FlightRunner:
             step = self._step_input(plan)
             self._profile.lap("batch")
             flight.wanted = [(chunk.num_logits, chunk.num_states) for chunk in step.chunks]
-            self._heartbeat.compute(sum(chunk.num_tokens for chunk in plan.chunks))
+            self._heartbeat.compute(plan.num_tokens)
             flight.pending = self._executor.begin(step)
             self._profile.lap("forward")
             self._scheduler.advance(plan)
@@ -220,8 +222,10 @@ class FlightRunner:
             start = seq.progress.num_computed
             end = start + num_tokens
             pages = self._cache.page_table(seq.seq_id)
-            wanted = _wanted(seq, end, samples=samples)
-            chunks.append(Chunk(seq.seq_id, seq.transcript.tokens[start:end], start, pages, *wanted))
+            num_logits, num_states = _wanted(seq, end, samples=samples)
+            draft = plan.drafts.get(seq.seq_id, [])
+            tokens = seq.transcript.tokens[start:end] + draft
+            chunks.append(Chunk(seq.seq_id, tokens, start, pages, num_logits + len(draft), num_states))
         copies = [PageCopy(*copy) for copy in self._cache.take_copies()]
         return StepInput(chunks, copies, self._cache.take_forgotten())
 

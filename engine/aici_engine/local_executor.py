@@ -1,10 +1,11 @@
 """The executor of a model in this process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from aici_engine.arrays import Array
+from aici_engine.cache.ids import PageId
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.model.interface import Model
 from aici_engine.pooling import FinalStates
@@ -16,14 +17,14 @@ class ComputedStep(PendingStep):
 
     def __init__(self, logits: Array, states: FinalStates | None) -> None:
         self._logits = logits
-        self._states = states
+        self.given_states = states
 
     def logits(self) -> Array:
         return self._logits
 
     def states(self) -> FinalStates:
-        assert self._states is not None, "no chunk of the step wants states"
-        return self._states
+        assert self.given_states is not None, "no chunk of the step wants states"
+        return self.given_states
 
 
 class LocalExecutor(Executor):
@@ -39,21 +40,29 @@ class LocalExecutor(Executor):
         self.page_size = page_size
         self.device = str(model.device)
         self.states_size = model.states_size
+        self.same_bits = model.same_bits
         self.memory_bytes = model.weight_bytes + num_pages * page_size * model.token_bytes
         self._model = model
         self._storage = model.make_storage(num_pages=num_pages, page_size=page_size)
 
     def begin(self, step: StepInput) -> ComputedStep:
-        for copy in step.copies:
-            self._storage.copy_page(*copy)
+        self._copy(step)
         num_states = sum(chunk.num_states for chunk in step.chunks)
         states = np.empty((num_states, self.states_size), np.float32) if num_states else None
         return ComputedStep(self._model.forward(self._storage, step.chunks, states), states)
+
+    def _copy(self, step: StepInput) -> None:
+        for copy in step.copies:
+            self._storage.copy_page(*copy)
 
     def watch(self, on_lost: Callable[[StateLostError], None]) -> None:
         """A model in this process never loses its state."""
 
     def restore(self, wait_s: float) -> bool:  # noqa: ARG002 nothing to wait for
         return True
+
+    def discard(self, pages: Sequence[PageId]) -> None:
+        if self.device == "cpu":
+            self._storage.discard(pages)
 
     def close(self) -> None: ...

@@ -9,15 +9,18 @@ from aici_base.errors import AiciError
 from aici_base.ids import TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.control.session import GuestSession
+from aici_engine.draft_walk import DraftWalks
 from aici_engine.engine_loop import FUEL_PER_CONTEXT, EngineLoop
 from aici_engine.event_output import EventOutput
 from aici_engine.executor import Executor, StateLostError
 from aici_engine.flight import FlightRunner
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.recovery import Recovery
+from aici_engine.run_ahead import RunAhead
 from aici_engine.sample.sampler import Sampler
-from aici_engine.scheduler import Scheduler, StepPlan
+from aici_engine.scheduler import Scheduler
 from aici_engine.step_committer import StepCommitter
+from aici_engine.step_plan import StepPlan
 
 
 class Loop(EngineLoop):
@@ -45,6 +48,7 @@ class Loop(EngineLoop):
         super().__init__(queue_=scheduler, session=session, output=output, heartbeat=heartbeat)
         self._scheduler = scheduler
         self._executor = executor
+        self._cache = cache
         self._runner = FlightRunner(
             executor=executor,
             cache=cache,
@@ -56,6 +60,8 @@ class Loop(EngineLoop):
             profile=self.profile,
             heartbeat=heartbeat,
         )
+        self._walks = DraftWalks(scheduler=scheduler, session=session, live=self._live, profile=self.profile)
+        ahead = RunAhead(executor=executor, cache=cache, scheduler=scheduler, session=session)
         self._committer = StepCommitter(
             queue=scheduler,
             session=session,
@@ -67,6 +73,8 @@ class Loop(EngineLoop):
             eos_for_guests=eos_for_guests,
             kept_eos=kept_eos,
             max_fuel=FUEL_PER_CONTEXT * executor.context,
+            walks=self._walks,
+            run_ahead=ahead if executor.goes_ahead else None,
         )
         self._recovery = Recovery(
             executor=executor, runner=self._runner, scheduler=scheduler, live=self._live, timeout_s=replay_timeout_s
@@ -77,11 +85,27 @@ class Loop(EngineLoop):
     def tokens_generated(self) -> int:
         return self._committer.tokens_generated
 
+    @property
+    def num_drafted(self) -> int:
+        return self._walks.num_drafted
+
+    @property
+    def num_accepted(self) -> int:
+        return self._walks.num_accepted
+
     def _is_busy(self) -> bool:
         return bool(len(self._runner)) or self._recovery.is_waiting
 
     def _rest(self) -> None:
         self._recovery.mark_progress()
+
+    def _give_back(self) -> None:
+        if not len(self._runner):  # a step in flight may still write to the pages of ended sequences
+            self._executor.discard(self._cache.take_spent())
+
+    def _shrink(self) -> None:
+        self._cache.shrink()
+        self._give_back()
 
     def _refusal(self) -> AiciError | None:
         return self._recovery.error

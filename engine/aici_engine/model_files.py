@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from aici_base.errors import UsageError
-from aici_engine.tokenizer_check import check_tokenizer
+from aici_runtime.tokenizer.tokenizer_check import check_tokenizer
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

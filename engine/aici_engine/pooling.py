@@ -1,18 +1,16 @@
 """One vector of a prompt: the pooled final states of its tokens."""
 
-from typing import Literal, TypeAlias, get_args
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+
+from aici_engine.pooling_kinds import Pooling
 
 FinalStates: TypeAlias = npt.NDArray[np.float32]
 """(S, hidden_size): hidden states after the final norm, the input of the head.
 
 All states of a model may have a positive factor in common: Granite's norm is packed with the scale of the logits."""
-
-Pooling = Literal["mean", "last"]
-"""mean: the mean of the states of all tokens. last: the state of the last token, which has seen all others."""
-POOLINGS: tuple[Pooling, ...] = get_args(Pooling)
 
 
 class PromptPooling:

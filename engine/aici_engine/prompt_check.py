@@ -19,4 +19,5 @@ def check_prompt_tokens(prompt: Iterable[int], vocab_size: int, *, param: str = 
     """Raise UsageError for a token that the model does not have."""
     for token in prompt:
         if not 0 <= token < vocab_size:
-            raise UsageError(f"the prompt has the token {token}: tokens are 0 to {vocab_size - 1}", param=param)
+            text = "prediction" if param == "prediction" else "prompt"
+            raise UsageError(f"the {text} has the token {token}: tokens are 0 to {vocab_size - 1}", param=param)

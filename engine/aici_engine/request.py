@@ -8,7 +8,7 @@ from typing import Final
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent
-from aici_engine.pooling import Pooling
+from aici_engine.pooling_kinds import Pooling
 
 Sink = Callable[[Event], None]
 """Receives the events of a request on the engine's thread. A sink must not block and must not raise."""
@@ -65,6 +65,9 @@ class Request:
     usage reveal shared beginnings, so requests of different users need different salts to hide their prompts.
 
     `share`: the user, for fair shares of the engine.
+
+    `prediction`: tokens that the output probably has, such as the code before an edit. An engine that drafts
+    (`EngineConfig.speculate`) begins with them: the output comes sooner as far as they are right, and is the same.
     """
 
     prompt: str | Sequence[TokenId]
@@ -75,6 +78,7 @@ class Request:
     priority: int = 0
     cache_salt: str | None = None
     share: Share = NOBODY
+    prediction: Sequence[TokenId] = ()
 
 
 class RequestHandle:

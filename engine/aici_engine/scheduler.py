@@ -32,15 +32,16 @@ Several steps may be in flight: begun, and not finished. A request is *held* whi
 of its sequences: it is in no other step, and loses no pages. A prompt's chunk without logits holds nothing, so the next
 chunk goes into the next step. Decoding requests are spread evenly over the steps, whole requests at a time, because
 forks share variables and hear of each other's tokens in the order of their steps.
+
+A sequence whose last token is computed may have a *draft*: tokens after the last token that are computed in the same
+step, to be sampled one after the other as far as the draft is right (`draft_walk`). Drafts take free pages only.
 """
 
 import time
 from bisect import insort
 from collections import Counter
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
 from operator import attrgetter
-from typing import NamedTuple
 
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
@@ -49,6 +50,8 @@ from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.progress import Phase
 from aici_engine.sequences.sequence import Sequence
+from aici_engine.speculation.speculator import NoSpeculator, Speculator
+from aici_engine.step_plan import PlannedChunk, StepPlan
 
 Groups = AbstractSet[SequenceGroup]
 _NOBODY: Groups = frozenset()
@@ -58,23 +61,6 @@ step read the weights too often."""
 _CHUNKS_PER_STEP = 4
 """If several steps are in flight, prompts are cut into this many chunks for each of them."""
 _AGE = attrgetter("order")
-
-
-class PlannedChunk(NamedTuple):
-    """Compute the next `num_tokens` tokens of `seq`. `samples`: the last token of `seq` is among the computed
-    tokens."""
-
-    seq: Sequence
-    num_tokens: int
-    samples: bool
-
-
-@dataclass(slots=True)
-class StepPlan:
-    """What a step computes, oldest sequence first, and the sequences that lost their pages to make room."""
-
-    chunks: list[PlannedChunk] = field(default_factory=list)
-    preempted: list[SeqId] = field(default_factory=list)
 
 
 class Scheduler:
@@ -93,8 +79,10 @@ class Scheduler:
         max_batch_tokens: int,
         prefill_budget: PrefillBudget,
         depth: int = 1,
+        speculator: Speculator | None = None,
     ) -> None:
         self._cache = cache
+        self._speculator = speculator or NoSpeculator()
         self._prefill_budget = prefill_budget
         self._max_num_seqs = max_num_seqs
         self._max_batch_tokens = max_batch_tokens
@@ -122,6 +110,21 @@ class Scheduler:
             if seq in queue:
                 queue.remove(seq)
         self._cache.free(seq.seq_id)
+        self._speculator.forget(seq.seq_id)
+
+    def accept(self, seq: Sequence, num_tokens: int) -> None:
+        """The first `num_tokens` tokens are computed: a drafted token was sampled."""
+        seq.progress.num_computed = num_tokens
+        self._cache.advance(seq.seq_id, seq.tokens, num_tokens)
+
+    def has_pages(self, seq: Sequence, num_tokens: int) -> bool:
+        """Return whether the first `num_tokens` tokens have pages of their own or of a shared beginning."""
+        return self._cache.num_missing(seq.seq_id, num_tokens) == 0
+
+    def give_back(self, seq: Sequence) -> None:
+        """Free the pages of drafted tokens that were not sampled."""
+        if self._cache.holds(seq.seq_id):
+            self._cache.truncate(seq.seq_id, seq.progress.num_computed)
 
     def settle(self, seq: Sequence) -> None:
         """Free the pages of tokens that were removed in this step, and leave the sequence a token to compute.
@@ -225,7 +228,23 @@ class Scheduler:
             ):
                 seq.progress.last_plan = self._num_plans
                 plan.chunks.append(PlannedChunk(seq, num_tokens, num_tokens == seq.num_pending))
+        if plan.chunks:
+            self._draft(plan)
         return plan
+
+    def _draft(self, plan: StepPlan) -> None:
+        """Add the drafts that fit into the step and into free pages."""
+        drafts = self._speculator.drafts(plan)
+        if not drafts:
+            return
+        room = self._max_batch_tokens - plan.num_tokens
+        fitting = {}
+        for seq, num_tokens, _ in plan.chunks:
+            draft = drafts.get(seq.seq_id, [])[: max(0, room)]
+            if draft and self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens + len(draft)):
+                fitting[seq.seq_id] = draft
+                room -= len(draft)
+        plan.drafts = fitting
 
     def advance(self, plan: StepPlan) -> None:
         """The forward pass of `plan` has begun: for all later steps, the keys and values of its tokens are written."""
@@ -241,9 +260,16 @@ class Scheduler:
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
         """The forward pass and the sampling of `plan` took `time_s` seconds, not counting the steps before."""
+        self._speculator.record_time(plan, time_s)
+        if plan.drafts:
+            return
         decodes = sum(chunk.num_tokens == 1 for chunk in plan.chunks)
         others = sum(chunk.num_tokens for chunk in plan.chunks) - decodes
         self._prefill_budget.record_step(time_s, num_decodes=decodes, num_others=others)
+
+    def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:
+        """Sampling `num_rows` rows of drafted tokens took `time_s` seconds after the step, their guests included."""
+        self._speculator.record_walk(num_rows, time_s, with_guests=with_guests)
 
     def _share(self, active: list[Sequence], held: Groups) -> dict[SeqId, int]:
         """Return the number of tokens to compute, by sequence."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Protocol
 from aici_engine.sequences.sequence import Sequence
 
 if TYPE_CHECKING:
-    from aici_engine.scheduler import StepPlan
+    from aici_engine.step_plan import StepPlan
 
 
 class SequenceQueue(Protocol):
@@ -16,8 +16,10 @@ class SequenceQueue(Protocol):
 
     waiting: list[Sequence]
     running: list[Sequence]
-    num_preemptions: int
     num_reused: int
+
+    @property
+    def num_preemptions(self) -> int: ...
 
     def add(self, seq: Sequence) -> None:
         """The sequence waits for admission."""

@@ -1,34 +1,26 @@
 """The third part of a step: pool states, score prompts, sample, append tokens, and end sequences."""
 
 import time
-from typing import Any, NamedTuple
+from collections.abc import Container, Mapping
+from functools import partial
+from typing import Any
 
 import numpy as np
 
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
+from aici_engine.candidate import Candidate
 from aici_engine.control.session import GuestAnswer, GuestSession
+from aici_engine.draft_walk import DraftWalks
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason, TokenScore
 from aici_engine.flight import FlightResult
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.profile import Profile
+from aici_engine.run_ahead import RunAhead
 from aici_engine.sample.sampler import RowToSample, Sampler
 from aici_engine.sequence_queue import SequenceQueue
 from aici_engine.sequences.sequence import Sequence
-
-
-class _Candidate(NamedTuple):
-    """A sequence with its last token computed, and the guest's answer, if any."""
-
-    seq: Sequence
-    to_sample: RowToSample[Any]
-    answer: GuestAnswer | None
-
-    def wants_token(self) -> bool:
-        """There is room for a token, and the guest, if the sequence has one, gave a mask and no splice."""
-        seq, _, answer = self
-        return seq.room > 0 and (seq.controller is None if answer is None else answer.splice is None)
 
 
 class StepCommitter:
@@ -36,7 +28,9 @@ class StepCommitter:
 
     `eos_tokens`: the tokens that end plain generation. `eos_for_guests`: guests are told of this EOS if any EOS was
     sampled. `kept_eos`: the model's substitute for an EOS if a controller goes on; `None` keeps the EOS. `max_fuel`: a
-    request with a higher cost ends with `OUT_OF_FUEL`. `tokens_generated`: output tokens of all requests so far.
+    request with a higher cost ends with `OUT_OF_FUEL`. `walks`: carries out drafts; None if no step has any.
+    `run_ahead`: begins the next pass before the tokens are known; None where the processor computes.
+    `tokens_generated`: output tokens of all requests so far.
     """
 
     def __init__(
@@ -52,6 +46,8 @@ class StepCommitter:
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,
         max_fuel: int,
+        walks: DraftWalks | None = None,
+        run_ahead: RunAhead | None = None,
     ) -> None:
         self._queue = queue
         self._session = session
@@ -63,22 +59,34 @@ class StepCommitter:
         self._eos_for_guests = eos_for_guests
         self._kept_eos = kept_eos
         self._max_fuel = max_fuel
+        self._walks = walks
+        self._run_ahead = run_ahead
         self._sampled_at = 0.0
         self.tokens_generated = 0
 
     def commit(self, result: FlightResult) -> None:
         """Append to the sequences of the flight and their new forks. An error ends its own sequence only."""
+        walks = self._walks if result.plan.drafts else None
+        if walks is not None:
+            walks.begin(result)
         self._pool(result)
         candidates = self._candidates(result)
         self._profile.lap("commit")
         tokens = self._sample(result, candidates)
         self._profile.lap("sample")
-        for candidate in candidates:
-            seq = candidate.seq
-            if seq.ending is None:
-                self._append(candidate, tokens.get(seq.seq_id))
+        self._append_all(candidates, tokens)
+        if walks is not None:
+            self._walk(walks, result, tokens)
         self._live.finish_ended()
         self._profile.lap("commit")
+
+    def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId]) -> None:
+        """Sample the rows of drafted tokens, as far as the drafts are right."""
+        while candidates := walks.go_on(tokens):
+            tokens = self._choose(result, candidates)
+            self._profile.lap("sample")
+            self._append_all(candidates, tokens)
+        walks.end()
 
     def _pool(self, result: FlightResult) -> None:
         """Pool the final states of prompts, and end the requests whose prompts are complete."""
@@ -89,7 +97,7 @@ class StepCommitter:
                     self._output.embedded(chunk.seq)
                     chunk.seq.end(FinishReason.LENGTH)
 
-    def _candidates(self, result: FlightResult) -> list[_Candidate]:
+    def _candidates(self, result: FlightResult) -> list[Candidate]:
         """Give new forks the pages of their parents, score prompts, and return the sequences ready for a token."""
         candidates = []
         for chunk, rows in zip(result.plan.chunks, result.rows, strict=False):
@@ -104,26 +112,35 @@ class StepCommitter:
                     if chunk.samples:
                         answer = result.answers.get(seq.seq_id)
                         bits = None if answer is None else answer.bits
-                        row = RowToSample(seq, rows[-1], bits, shared=seq is not family[-1])
-                        candidates.append(_Candidate(seq, row, answer))
+                        last = len(rows) - 1 - len(result.plan.drafts.get(chunk.seq.seq_id, ()))
+                        row = RowToSample(seq, rows[last], bits, shared=seq is not family[-1])
+                        candidates.append(Candidate(seq, row, answer))
         return candidates
 
-    def _sample(self, result: FlightResult, candidates: list[_Candidate]) -> dict[SeqId, TokenScore | AiciError]:
-        """Sample the candidates in need of a token. Return tokens and errors by sequence."""
-        needy = [candidate for candidate in candidates if candidate.wants_token()]
-        wanted = [candidate.to_sample for candidate in needy]
-        tokens = self._sampler.sample_batch(wanted)
-        tokens = [
-            _with_times(token, candidate, result.forward_s) if candidate.seq.sampling.explain is not None else token
-            for token, candidate in zip(tokens, needy, strict=True)
-        ]
+    def _sample(self, result: FlightResult, candidates: list[Candidate]) -> dict[SeqId, TokenScore | AiciError]:
+        """Sample the candidates in need of a token, and record the time of the step."""
+        ahead = None if result.new_forks else self._run_ahead
+        tokens = self._choose(result, candidates, ahead)
         if result.rows:
             now = time.monotonic()
             # Flights overlap: a flight's own time begins when the flight before has ended.
             took_s = now - max(result.began_at, self._sampled_at) - result.waited_s
             self._queue.record_time(result.plan, took_s)
             self._sampled_at = now
-        return {row.seq.seq_id: token for row, token in zip(wanted, tokens, strict=True)}
+        return tokens
+
+    def _choose(
+        self, result: FlightResult, candidates: list[Candidate], ahead: RunAhead | None = None
+    ) -> dict[SeqId, TokenScore | AiciError]:
+        """Return tokens and errors by sequence, for the candidates in need of a token."""
+        needy = [candidate for candidate in candidates if candidate.wants_token()]
+        wanted = [candidate.to_sample for candidate in needy]
+        launched = () if ahead is None else (partial(ahead.begin, needy),)
+        tokens = self._sampler.sample_batch(wanted, *launched)
+        return {
+            candidate.seq.seq_id: _with_times(token, candidate, result.forward_s)
+            for token, candidate in zip(tokens, needy, strict=True)
+        }
 
     def _score(self, seq: Sequence, rows: list[Any]) -> None:
         try:
@@ -133,7 +150,12 @@ class StepCommitter:
         else:
             self._output.scored(seq)
 
-    def _append(self, candidate: _Candidate, sampled: TokenScore | AiciError | None) -> None:
+    def _append_all(self, candidates: list[Candidate], tokens: Mapping[SeqId, TokenScore | AiciError]) -> None:
+        for candidate in candidates:
+            if candidate.seq.ending is None:
+                self._append(candidate, tokens.get(candidate.seq.seq_id))
+
+    def _append(self, candidate: Candidate, sampled: TokenScore | AiciError | None) -> None:
         """Append the sampled token, or carry out the guest's splice."""
         seq = candidate.seq
         try:
@@ -163,7 +185,7 @@ class StepCommitter:
         self.tokens_generated += seq.transcript.num_generated - before
         self._queue.settle(seq)
 
-    def _append_sampled(self, candidate: _Candidate, score: TokenScore) -> None:
+    def _append_sampled(self, candidate: Candidate, score: TokenScore) -> None:
         self.tokens_generated += 1
         seq = candidate.seq
         if seq.controller is None and score.token_id in seq.sampling.stop_token_ids:
@@ -185,7 +207,7 @@ class StepCommitter:
             self._session.sampled(seq, self._eos_for_guests, is_choice=is_choice)
 
 
-def _with_times(token: TokenScore | AiciError, candidate: _Candidate, forward_s: float) -> TokenScore | AiciError:
+def _with_times(token: TokenScore | AiciError, candidate: Candidate, forward_s: float) -> TokenScore | AiciError:
     if isinstance(token, AiciError) or token.explanation is None:
         return token
     guest_s = None if candidate.answer is None else candidate.answer.took_s

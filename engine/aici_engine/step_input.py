@@ -1,10 +1,13 @@
 """A step as plain data: what an executor computes. Holds no tensors, no sequences and no storage."""
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
+
+PENDING: Final = TokenId(0)
+"""In the place of a token that only the device knows."""
 
 
 class Chunk(NamedTuple):

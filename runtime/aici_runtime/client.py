@@ -19,11 +19,13 @@ import orjson
 
 from aici_base.errors import AiciError, RuntimeDiedError, UsageError, class_of
 from aici_base.ids import SeqId, TokenId
+from aici_runtime import turn_message
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.config import RuntimeConfig
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.runtime_process import RuntimeProcess
+from aici_runtime.turn_message import TurnFields
 from aici_runtime.wire import (
     Mid,
     MidOp,
@@ -77,6 +79,7 @@ class Runtime:
         self._boxes: dict[tuple[str, str], Mailbox] = {}
         self._threads: list[threading.Thread] = []
         self._bin: shm.Region | None = None
+        self._turn_ops: list[MidOp] = []
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
         # A thread holds a mailbox's lock to touch the mailbox, so `close` cannot unmap under a thread that wakes up.
@@ -219,24 +222,19 @@ class Runtime:
         sequence asked for pre may be cloned. `patience` counts only if the runtime waits for late guests at all
         (`late_steps`). `recv_turn` must follow.
         """
-        request = {
-            "op": "turn_process",
-            "post_ops": [op.to_json() for op in post_ops],
-            "pre_ops": [op.to_json() for op in pre_ops],
-            "asked": list(asked),
-            "ops": [op.to_json() for op in ops],
-            "freed": list(freed),
-        }
-        self._send_main(request if patience is None else request | {"patience": patience.to_json()})
+        fields = TurnFields(list(post_ops), list(pre_ops), list(asked), list(ops), list(freed), patience)
+        try:
+            message = turn_message.encode(fields)
+        except (OverflowError, TypeError):
+            message = _encode(fields.to_json())  # the runtime refuses the number by name
+        self._send_message(message)
+        self._turn_ops = fields.ops
 
     def recv_turn(self) -> Turn:
-        data = self._receive_main()
-        return Turn(
-            seq_results(data["post_seqs"], decode_post),
-            seq_results(data["pre_seqs"], decode_pre),
-            seq_results(data["seqs"], decode_splice),
-            {SeqId(int(seq_id)): micros / 1e6 for seq_id, micros in data.get("cpu_us", {}).items()},
-        )
+        message = self._receive_message()
+        if turn_message.is_turn(message):
+            return turn_message.decode_answer(message, self._turn_ops)
+        return turn_message.turn_of(_data(orjson.loads(message)))
 
     def ping(self) -> None:
         """Make a round trip without any guest."""
@@ -286,16 +284,21 @@ class Runtime:
         self.close()
 
     def _send_main(self, request: Mapping[str, object]) -> None:
-        message = _encode(request)
+        self._send_message(_encode(request))
+
+    def _send_message(self, message: bytes) -> None:
         with self._main_lock:
             self._send(self._boxes["cmd", ""], message)
 
     def _receive_main(self) -> Any:
+        return _data(orjson.loads(self._receive_message()))
+
+    def _receive_message(self) -> bytes:
         with self._main_lock:
             self._check_alive()
             message = self._boxes["resp", ""].receive()
             self._check_alive()
-        return _data(orjson.loads(message))
+        return message
 
     def _send(self, box: Mailbox, message: bytes) -> None:
         self._check_alive()

@@ -6,6 +6,7 @@ processes, and the stepper serves the main channel.
 """
 
 import contextlib
+import gc
 import logging
 import os
 import signal
@@ -16,6 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import NoReturn
 
+from aici_base import native_choice
 from aici_base.errors import AiciError, UsageError
 from aici_runtime import flags, jobs, process
 from aici_runtime.channels.channel import Channels
@@ -38,6 +40,7 @@ from aici_runtime.supervision.spawner import SpawnerConfig, SpawnerSockets
 from aici_runtime.supervision.templates import Templates
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.tokenizer import vocabulary
+from aici_runtime.tokenizer.tokenizer_check import check_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers.guest_transfer import GuestTransfer
 
@@ -67,6 +70,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(settings: Settings) -> int:
+    native_choice.chosen()  # an unknown word is an error here, and not in each guest
     module_id = ""
     if settings.module is not None:
         module_id = jobs.install(settings, settings.module)
@@ -79,11 +83,12 @@ def _run(settings: Settings) -> int:
             "missing --server", hint="--server serves an engine; --help lists the other jobs"
         )  # exit 1, as in upstream AICI
     loaded = vocabulary.load(settings.tokenizer, settings.cache_dir, logits_size=settings.logits_size)
-    if settings.run:
-        return jobs.run(settings, loaded, module_id)
-    if settings.save_tokenizer is not None:
+    if settings.save_tokenizer is not None and not settings.run:
         settings.save_tokenizer.write_bytes(loaded.tries[settings.assumed_proto])
         return 0
+    check_tokenizer(loaded.tokenizer_json)  # from here on, the library `tokenizers` loads the file
+    if settings.run:
+        return jobs.run(settings, loaded, module_id)
     return _serve(settings, loaded)
 
 
@@ -189,6 +194,10 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
 
     supervisor.watch(engine_pidfd, _leave)
     _on_signals(supervisor, {signal.SIGTERM: _leave, signal.SIGCHLD: services.reap})
+    # The service processes share the memory of this process until one of them writes; the collector would write.
+    gc.collect()
+    gc.freeze()
+    process.give_back_memory()
     start_spawner()
     start_side()
     supervisor.start()

@@ -7,7 +7,10 @@ from pathlib import Path
 import pytest
 
 from aici_base.errors import AiciError
-from aici_cli.bench.constraint import check_tokens, either_case
+from aici_cli.bench.constraint_cost.command import check_tokens
+from aici_cli.bench.constraint_cost.kinds import either_case
+from aici_cli.bench.speculate import check_texts
+from aici_cli.bench.speculate_prompts import KINDS
 from tests.support.cli import aici
 from tests.support.vocabulary import write_tokenizer
 
@@ -99,7 +102,46 @@ def test_the_sparse_mask_allows_the_text_and_never_a_single_character(text: str)
 
 
 def test_different_tokens_are_an_error() -> None:
-    same = {"mask": "dense", "batch": 1, "same_tokens": True}
+    same = {"kind": "dense", "batch": 1, "same_tokens": True}
     check_tokens([same])
     with pytest.raises(AiciError, match="changed the tokens: sparse at batch 8"):
-        check_tokens([same, {"mask": "sparse", "batch": 8, "same_tokens": False}])
+        check_tokens([same, {"kind": "sparse", "batch": 8, "same_tokens": False}])
+
+
+def test_constraint_accounts_for_every_process() -> None:
+    done = aici("bench", "constraint", "--quick", "--rounds", "1", "--batch", "2", "--kind", "script", "--json")
+    assert done.returncode == 0, done.stderr
+    [row] = json.loads(done.stdout)
+    assert (row["kind"], row["batch"], row["same_tokens"]) == ("script", 2, True)
+    plain, constrained = row["cpu_us"]["plain"], row["cpu_us"]["constrained"]
+    assert plain["engine"] > 0
+    assert constrained["aicirt"] > plain["aicirt"]
+    assert sum(used for name, used in constrained.items() if name in ("aicirt-seq", "aicirt-pool")) > 0
+
+
+def test_speculate_compares_the_texts() -> None:
+    work = ("--quick", "--batch", "2", "--kind", "free", "--num-tokens", "24", "--json")
+    done = aici("bench", "speculate", *work)
+    assert done.returncode == 0, done.stderr
+    plain, constrained = json.loads(done.stdout)
+    assert (plain["constrained"], constrained["constrained"]) == (False, True)
+    assert plain["same_texts"] is constrained["same_texts"] is True
+    # The number of passes depends on which sequence of a batch starts first.
+    assert min(plain["drafted_passes"], plain["plain_passes"]) > 0
+    assert 0 <= plain["accepted"] <= plain["drafted"]
+    changed = {"kind": "edits", "batch": 4, "same_texts": False}
+    with pytest.raises(AiciError, match="changed a text: edits at batch 4"):
+        check_texts([plain, changed])
+
+
+def test_each_kind_of_prompts_has_15() -> None:
+    assert [len(set(prompts)) for prompts in KINDS.values()] == [15] * 4
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    done = aici("bench", "constraint", "--kind", "dens")
+    assert done.returncode == 2
+    assert "the kinds are dense, sparse" in done.stderr
+    done = aici("bench", "speculate", "--kind", "fre")
+    assert done.returncode == 2
+    assert "the kinds are extraction, edits, quotes, free" in done.stderr

@@ -102,6 +102,7 @@ def test_quality(model: Path) -> None:
     done = aici("bench", "quality", "--model", str(model), *dtypes, "--json")
     assert done.returncode == 0, done.stderr
     first, second = json.loads(done.stdout)
+    assert "left out: keys and values in int8 need the kernels" in done.stderr  # the model's heads are too small
     # Windows of 512 tokens: the first token of every window has no score.
     assert first["tokens"] == second["tokens"] == 600 - 2
     assert (first["perplexity_ratio"], first["same_likeliest"], first["same_greedy"]) == (1, 1, 48)
@@ -145,7 +146,7 @@ def test_an_installed_package_has_no_peers_and_says_where_they_are(kind: Kind, t
 @pytest.mark.parametrize("kind", ["engines", "masks"])
 def test_each_peer_of_the_checkout_defines_what_the_benchmark_needs(kind: Kind) -> None:
     wanted = {"engines": {"NAME", "PACKAGES", "FORMS", "Engine"}, "masks": {"NAME", "PACKAGE", "INSTALL", "Engine"}}
-    assert len(known_peers(kind)) == {"engines": 4, "masks": 3}[kind]
+    assert len(known_peers(kind)) == {"engines": 5, "masks": 3}[kind]
     for name, peer in known_peers(kind).items():
         assert not wanted[kind] - set(vars(peer)), name
         assert find_peer(kind, peer.__file__).__file__ == peer.__file__

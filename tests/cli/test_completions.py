@@ -70,6 +70,7 @@ def offered(command: list[str], home: Path) -> set[str]:
         ("aici mo", {"models"}),
         ("aici models p", {"pull", "path"}),
         ("aici run --reg", {"--regex"}),
+        ("aici serve --no-pi", {"--no-pin"}),
         ("aici run --grammar-syntax ", {"y", "lark", "gbnf"}),
         ("aici run --dtype=int", {"int4", "int8"}),
         ("aici run --grammar m", {"mine.lark", *(name for name in grammar_names() if name.startswith("m"))}),

@@ -14,6 +14,7 @@ from tests.support.cli import aici
     [
         (ModelFlags(server="http://h", max_forks=20), "--max-forks"),
         (ModelFlags(server="http://h", dtype="int4"), "--dtype"),
+        (ModelFlags(server="http://h", kv_cache_dtype="int8"), "--kv-cache-dtype"),
         (ModelFlags(server="http://h", device="cpu"), "--device"),
         (ModelFlags(server="http://h", threads=1), "--threads"),
         (ModelFlags(server="http://h", adapter=Path("a")), "--adapter"),
@@ -29,3 +30,10 @@ def test_a_folder_without_an_adapter_is_refused_before_anything_is_loaded(tmp_pa
     done = aici("run", "--adapter", str(tmp_path), "Hello")
     assert done.returncode == 2, done.stderr
     assert "adapter_config.json" in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--dtype", "--kv-cache-dtype", "--speculate"])
+def test_an_unknown_value_is_refused_in_our_words(option: str) -> None:
+    done = aici("run", option, "foo", "Hello")
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: Invalid value for '{option}': 'foo' is not one of 'auto', ")

@@ -30,6 +30,7 @@ class FakeStage:
     context = 64
     eos_tokens = frozenset({TokenId(0)})
     name = "Fake"
+    same_bits = False
     states_dtype = torch.float32
     dtype = torch.float32
     device = torch.device("cpu")

@@ -12,7 +12,7 @@ from safetensors.torch import save_file
 
 from aici_base.errors import UsageError
 from aici_engine.cluster.headers import WEIGHT_BYTES, ModelSizes
-from aici_engine.config import Dtype, EngineConfig
+from aici_engine.config import Dtype, EngineConfig, KVCacheDtype
 from aici_engine.model.compute_device import choose_device
 from aici_engine.model.load_stage import stage_tensors
 from aici_engine.model.stage_range import LayerRange
@@ -25,14 +25,14 @@ from tests.engine.support import write_tiny_model
 from tests.support.model import default_model_dir
 
 
-@pytest.mark.parametrize("dtype", ["int8", "int4"])
-def test_the_default_model_is_as_large_as_its_headers_say(dtype: Dtype) -> None:
-    config = EngineConfig(model_dir=default_model_dir(), dtype=dtype, device="cpu")
+@pytest.mark.parametrize(("dtype", "kv_cache_dtype"), [("int8", "auto"), ("int4", "auto"), ("int4", "int8")])
+def test_the_default_model_is_as_large_as_its_headers_say(dtype: Dtype, kv_cache_dtype: KVCacheDtype) -> None:
+    config = EngineConfig(model_dir=default_model_dir(), dtype=dtype, device="cpu", kv_cache_dtype=kv_cache_dtype)
     model = make_model(config, choose_device(config, has_gpu=False))
     assert isinstance(model, NativeModel)
     sizes = ModelSizes.of(config.model_dir)
     assert sizes.weight_bytes(sizes.whole, dtype) == pytest.approx(model.weight_bytes, rel=0.001)
-    assert sizes.token_bytes(sizes.whole, dtype) == model.token_bytes
+    assert sizes.token_bytes(sizes.whole, dtype, kv_cache_dtype) == model.token_bytes
     assert (sizes.num_layers, sizes.vocab_size, sizes.context) == (30, model.vocab_size, model.context)
 
 

@@ -32,6 +32,7 @@ SIZES = ModelSizes(
     positions=PartSize(0, 0),
     tied=True,
     kv_numbers=(100,) * 9,
+    head_dim=10,
     hidden_size=1,
     intermediate_size=1,
     vocab_size=1,

@@ -28,6 +28,7 @@ def model(
         head=PartSize(head or 0, 0, ("head",)),
         tied=head is None,
         kv_numbers=(kv,) * num_layers,
+        head_dim=64,
         hidden_size=1,
         intermediate_size=1,
         vocab_size=1,

@@ -6,18 +6,17 @@ processor time of a task, in milliseconds, while ten thousand tokens arrive, and
 beginning. Times count on a quiet machine only; processor time does not depend on what else runs.
 """
 
-import contextlib
 import gzip
 import json
 import os
 import shutil
 import statistics
 import sys
-from collections.abc import Iterator
 from typing import Any, Final
 
-from playwright.sync_api import Browser, Page, Response, sync_playwright
+from playwright.sync_api import Browser, Response, sync_playwright
 
+from tests.console.frame_watch import count_frames, watched
 from tests.support.server import Server, serving
 
 _PAINTS: Final = 7
@@ -75,18 +74,6 @@ _STREAM: Final = """
   };
 }
 """
-_WATCH: Final = """
-() => {
-  const found = window.figures = {longest_frame_ms: 0};
-  let last = performance.now();
-  const frame = (now) => {
-    found.longest_frame_ms = Math.max(found.longest_frame_ms, now - last);
-    last = now;
-    requestAnimationFrame(frame);
-  };
-  requestAnimationFrame(frame);
-}
-"""
 _SCROLL: Final = """
 async () => {
   const log = document.querySelector("[role=region][aria-label=Messages]");
@@ -120,21 +107,6 @@ def _javascript_kb(browser: Browser, server: Server) -> float:
     return sum(len(gzip.compress(script, mtime=0)) for script in scripts) / 1000
 
 
-@contextlib.contextmanager
-def _watched(browser: Browser, page: Page) -> Iterator[dict[str, int]]:
-    """Fill the result when the context ends."""
-    found: dict[str, int] = {}
-    page.evaluate("() => { window.figures.longest_frame_ms = 0 }")
-    browser.start_tracing(page=page, categories=["toplevel", "__metadata"])
-    yield found
-    found["longest_frame_ms"] = round(page.evaluate("() => window.figures.longest_frame_ms"))
-    events = json.loads(browser.stop_tracing())["traceEvents"]
-    threads = {(each["pid"], each["tid"]) for each in events if each.get("args", {}).get("name") == "CrRendererMain"}
-    tasks = [each for each in events if (each["pid"], each["tid"]) in threads and each["ph"] == "X"]
-    found["longest_task_ms"] = round(max(each["dur"] for each in tasks) / 1000)
-    found["most_cpu_of_a_task_ms"] = round(max(each.get("tdur", 0) for each in tasks) / 1000)
-
-
 def _long_answer(browser: Browser, server: Server) -> dict[str, Any]:
     length = 4 * _TOKENS
     text = (_TEXT * (length // len(_TEXT) + 1))[:length]
@@ -142,12 +114,12 @@ def _long_answer(browser: Browser, server: Server) -> dict[str, Any]:
         page = context.new_page()
         page.goto(f"{server.url}/console/chat")
         page.evaluate(_STREAM, [text, _TOKENS, _TOKENS_A_SECOND])
-        page.evaluate(_WATCH)
+        count_frames(page)
         page.get_by_label("Message", exact=True).fill("Go on.")
-        with _watched(browser, page) as streaming:
+        with watched(browser, page) as streaming:
             page.keyboard.press("Enter")
             page.get_by_role("button", name="Regenerate").wait_for(timeout=10 * 1000 * _TOKENS / _TOKENS_A_SECOND)
-        with _watched(browser, page) as scrolling:
+        with watched(browser, page) as scrolling:
             page.evaluate(_SCROLL)
         return {"streaming": streaming, "scrolling": scrolling, "said": page.locator(".figures").inner_text()}
 

@@ -222,6 +222,9 @@ def test_hostile_texts_are_shown_as_text(chat: Page, tmp_path: Path) -> None:
     rel = "noopener noreferrer nofollow"
     assert answer.locator("td").last.get_attribute("align") == "right"
     assert answer.locator(".code .bar").text_content() == "htmlCopy"
+    code = answer.locator(".code code")
+    expect(code.locator(".hljs-tag").first).to_be_attached()  # coloured, and still the same text
+    assert code.text_content() == "<script>window.hacked = 1</script>\n"
     assert links == [
         ["http://example.com/picture.png", rel, "_blank"],
         ["https://example.com/a", rel, "_blank"],

@@ -5,6 +5,7 @@ import re
 import signal
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 
 import httpx2 as httpx
 import pytest
@@ -49,7 +50,7 @@ def asking(with_keys: Server) -> Iterator["Future[httpx.Response]"]:
 
 
 def nodes(open_page: OpenPage, server: Server, key: str) -> Page:
-    page = open_page(f"{server.url}/console/nodes", allowed="401|409")
+    page = open_page(f"{server.url}/console/nodes", allowed="401|409|ERR_CONNECTION_REFUSED")
     sign_in(page, key)
     expect(page.get_by_text("Connected")).to_be_visible()
     return page
@@ -133,3 +134,23 @@ def test_the_page_tries_again_after_a_lost_connection(with_keys: Server, open_pa
     expect(page.get_by_text("The server cannot be reached.")).to_be_visible()
     page.unroute("**/stats/events")
     expect(page.get_by_text("Connected")).to_be_visible()
+
+
+def test_a_key_is_revoked_and_the_server_drained(program: str, tmp_path: Path, open_page: OpenPage) -> None:
+    keys = key_file(tmp_path, KEYS)
+    with serving("--api-key-file", str(keys)) as server:
+        revoked = nodes(open_page, server, "sk-ann")
+        keys.write_text(KEYS.replace("sk-ann", "sk-new"))
+        server.process.send_signal(signal.SIGHUP)
+        expect(revoked.get_by_label("API key")).to_be_visible()
+        other = nodes(open_page, server, "sk-bob")
+        assert other.get_by_role("button", name="Drain the server").count() == 0
+        page = nodes(open_page, server, "sk-root")
+        page.get_by_role("button", name="Drain the server").click()
+        screenshot(page, "nodes-drain-server")
+        assert serious_findings(page) == []
+        page.get_by_role("button", name="Keep it running").click()
+        page.get_by_role("button", name="Drain the server").click()
+        page.get_by_role("button", name="Drain and stop").click()
+        expect(other.get_by_text(re.compile("The server is stopping|No connection to the server"))).to_be_visible()
+        assert server.process.wait(30) == 0

@@ -12,6 +12,7 @@ import httpx2 as httpx
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.console.fork_recording import many_forks
 from tests.support.console import OpenPage, screenshot, serious_findings
 from tests.support.server import Server
 
@@ -129,7 +130,7 @@ def percent(probability: float) -> str:
     ("language", "source", "line", "message"),
     [
         ("JavaScript", "await $`a`;\nlet x = ;\n", 2, "2:9"),
-        ("Python", "import aici\n\ndef f(:\n  pass\n", 3, "SyntaxError"),
+        ("Python", "import aici\n\ndef f(:\n  pass\n", 3, "3:7"),
         ("Grammar", "%start s\n%%\ns : nope ;\n", 3, "nope is neither a rule"),
     ],
 )
@@ -249,8 +250,12 @@ def test_64_forks_of_a_recording(server: Server, open_page: OpenPage, tmp_path: 
     expect(page.get_by_role("article")).to_have_count(64)
     columns = page.locator(".columns")
     assert columns.evaluate("columns => columns.scrollWidth > 5 * columns.clientWidth")
+    tokens = page.get_by_role("list", name="Tokens of branch 63").get_by_role("button")
+    expect(page.get_by_role("article", name="Branch 63").locator("p.far")).not_to_be_empty()  # far away: plain text
+    expect(tokens).to_have_count(0)
     page.get_by_role("navigation", name="Branches").get_by_role("button").last.click()
     expect(page.get_by_role("article", name="Branch 63")).to_be_in_viewport()
+    expect(tokens).to_have_count(150)
     assert page.evaluate(_LONGEST_FRAME_MS) < _HANGS_MS
     screenshot(page, "playground-64")
 
@@ -268,30 +273,6 @@ _LONGEST_FRAME_MS = """async () => {
   }
   return longest;
 }"""
-
-
-def many_forks(folder: Path, *, forks: int, tokens: int) -> Path:
-    """Write a recording, as the runtime writes one, of a controller that forks once."""
-    ids = range(1, forks + 1)
-    fine = {"error": "", "result": None, "storage": [], "logs": "", "micros": 9}
-    forked = {**fine, "result": {"suspend": False, "num_forks": forks, "ff_tokens": []}}
-    clones = [{"id": each, "clone_id": 1 if each > 1 else None} for each in ids]
-    turns = [
-        {"op": "instantiate", "req_id": "r", "prompt": [1], "module_arg": "", "seed": 0},
-        {"op": "turn_process", "post_ops": [], "pre_ops": [{"id": 1, "req_id": "r"}], "ops": clones, "freed": []},
-        *(
-            {"op": "turn_process", "post_ops": [{"id": each, "tokens": [token], "backtrack": 0} for each in ids]}
-            for token in range(tokens)
-        ),
-    ]
-    answers = [fine, {"pre_seqs": {"1": forked}, "seqs": dict.fromkeys(ids, fine)}] + [{}] * tokens
-    lines = [
-        json.dumps({"suff": "", "cmd": turn, "resp": {"type": "ok", "data": answer}})
-        for turn, answer in zip(turns, answers, strict=True)
-    ]
-    path = folder / "forks.jsonl"
-    path.write_text("\n".join(lines) + "\n")
-    return path
 
 
 def test_escape_stops_a_run(server: Server, open_page: OpenPage) -> None:

@@ -2,7 +2,7 @@
 
 import ast
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from functools import cache
 from pathlib import Path
 
@@ -85,6 +85,12 @@ def test_the_glossary_names_what_exists() -> None:
         if not exists:
             missing.append(name)
     assert not missing
+
+
+def test_the_glossary_defines_a_term_once() -> None:
+    rows = re.findall(r"^\| ([^|]+) \|", (ROOT / "docs" / "reference" / "glossary.md").read_text(), flags=re.MULTILINE)
+    terms = Counter(row for row in rows if row not in ("term", "---"))
+    assert [term for term, number in terms.items() if number > 1] == []
 
 
 def test_no_class_name_is_used_twice() -> None:

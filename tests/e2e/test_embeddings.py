@@ -8,7 +8,7 @@ import numpy.typing as npt
 import openai
 import pytest
 
-from aici_engine.pooling import POOLINGS, Pooling
+from aici_engine.pooling_kinds import POOLINGS, Pooling
 from tests.support.model import default_model_dir
 from tests.support.server import Server
 

@@ -6,6 +6,7 @@ import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import httpx2 as httpx
@@ -92,7 +93,7 @@ def test_a_killed_replica_loses_only_what_it_had_begun(server: Server, http: htt
     assert all(text and not errors for text, errors in expected)
     with ThreadPoolExecutor() as pool:
         begun = threading.Event()
-        running = pool.submit(_run_long, server, begun)
+        running = pool.submit(run_long, server, begun)
         assert begun.wait(PATIENCE_S)
         [number] = [each["replica"] for each in replicas(http) if each["open"]]
         victim = engine(server, number)
@@ -110,7 +111,7 @@ def test_a_killed_replica_loses_only_what_it_had_begun(server: Server, http: htt
     assert engine(server, number) != victim
 
 
-def _run_long(server: Server, begun: threading.Event) -> list[str]:
+def run_long(server: Server, begun: threading.Event) -> list[str]:
     """Run for long, and return the errors."""
     errors: list[str] = []
     body = {"controller": "none", "controller_arg": LONG_PROMPT, "max_tokens": 3000, "ignore_eos": True}
@@ -127,20 +128,21 @@ def _run_long(server: Server, begun: threading.Event) -> list[str]:
     return errors
 
 
+def _failures(server: Server, number: int, stop: threading.Event, **body: Any) -> list[str]:
+    """Send requests until `stop`, and return their failures."""
+    failures: list[str] = []
+    with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as own:
+        while not stop.is_set():
+            text, errors = run(own, controller_arg=f"{number} is a number", **body)
+            failures += errors or ([] if text else ["no text"])
+    return failures
+
+
 def test_all_engines_are_replaced_in_turn_without_a_failed_request(server: Server, http: httpx.Client) -> None:
     before = {engine(server, number) for number in (1, 2)}
     stop = threading.Event()
-
-    def client(number: int) -> list[str]:
-        failures: list[str] = []
-        with httpx.Client(base_url=server.url, timeout=PATIENCE_S) as own:
-            while not stop.is_set():
-                text, errors = run(own, controller_arg=f"{number} is a number", max_tokens=40)
-                failures += errors or ([] if text else ["no text"])
-        return failures
-
     with ThreadPoolExecutor() as pool:
-        clients = [pool.submit(client, number) for number in range(4)]
+        clients = [pool.submit(_failures, server, number, stop, max_tokens=40) for number in range(4)]
         try:
             for number in (1, 2):
                 assert http.post(f"/admin/replicas/{number}/drain").json()["state"] == "draining"
@@ -152,3 +154,24 @@ def test_all_engines_are_replaced_in_turn_without_a_failed_request(server: Serve
             stop.set()
         assert [each.result(PATIENCE_S) for each in clients] == [[]] * 4
     assert before.isdisjoint({engine(server, number) for number in (1, 2)})
+
+
+def test_a_load_starts_a_second_replica_and_its_end_ends_the_replica(tmp_path: Path) -> None:
+    model = write_tiny_model(tmp_path / "tiny", context=4096, num_heads=2)
+    flags = ("--replicas", "1:2", "--max-num-seqs", "1", "--scale-down-after", "0.5")
+    with (
+        serving("--model", str(model), *flags) as server,
+        httpx.Client(base_url=server.url, timeout=PATIENCE_S) as http,
+        ThreadPoolExecutor() as pool,
+    ):
+        assert states(http) == ["up", "standby"]
+        stop = threading.Event()
+        clients = [pool.submit(_failures, server, number, stop, max_tokens=2000) for number in range(6)]
+        try:
+            assert wait_until(lambda: states(http) == ["up", "up"], PATIENCE_S)
+            assert wait_until(lambda: all(each["requests"] for each in replicas(http)), PATIENCE_S)
+        finally:
+            stop.set()
+        assert [each.result(PATIENCE_S) for each in clients] == [[]] * 6
+        assert wait_until(lambda: sorted(states(http)) == ["standby", "up"], PATIENCE_S)
+        assert run(http, controller_arg="still here")[1] == []

@@ -4,8 +4,10 @@ The other tests of this folder that take the fixture `engine` run there too: `te
 """
 
 import json
+import math
 import os
 import re
+import signal
 import time
 from collections.abc import Callable
 from typing import Any
@@ -18,7 +20,9 @@ from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.request import ControllerCall, Request, RequestHandle
-from aici_runtime.client import Runtime
+from aici_runtime.client import Runtime, RuntimeConfig
+from tests.engine.support import wait_for_token
+from tests.support.model import default_model_dir
 
 pytestmark = [
     pytest.mark.e2e,
@@ -34,6 +38,23 @@ SCHEMA = {
     "additionalProperties": False,
 }
 SOURCE = "The river rises in the mountains and ends in the sea."
+
+PYTHON = """
+import aici
+
+async def main():
+    await aici.FixedTokens("In ")
+    await aici.gen_text(regex="[0-9]{4}")
+    await aici.FixedTokens(".")
+
+aici.start(main())
+"""
+
+
+def is_near_tie(one: float, other: float) -> bool:
+    """Two computations in bfloat16 may choose differently: each rounds a logit to a neighbouring number."""
+    distance = 2.0 ** (math.frexp(max(one, other))[1] - 8)
+    return abs(one - other) <= 2 * distance
 
 
 def _is_json(text: str) -> bool:
@@ -53,6 +74,30 @@ CASES: dict[str, tuple[aici.Constraint[Any], Callable[[str], object]]] = {
         re.compile(r"\(*\d{1,3}\)*").fullmatch,
     ),
     "substring": (aici.substring(SOURCE), lambda text: text.strip() in SOURCE),
+    "structural_tag": (
+        aici.structural_tag(
+            {
+                "type": "structural_tag",
+                "format": {
+                    "type": "tag",
+                    "begin": "<n>",
+                    "content": {"type": "regex", "pattern": "[0-9]{2,4}"},
+                    "end": "</n>",
+                },
+            }
+        ),
+        re.compile(r"<n>[0-9]{2,4}</n>").fullmatch,
+    ),
+    "python": (
+        aici.script(PYTHON, "py"),
+        re.compile(r"In \d{4}\.").fullmatch,
+    ),
+    "steps": (
+        aici.script(
+            '{"steps": [{"Fixed": {"text": {"String": {"str": "Say "}}}}, {"Gen": {"rx": "[a-z]{3}"}}]}', "steps"
+        ),
+        re.compile(r"Say [a-z]{3}").fullmatch,
+    ),
     "script": (
         aici.script("await $`In `; await gen({regex: /[0-9]{4}/}); await $`.`;", "js"),
         re.compile(r"In \d{4}\.").fullmatch,
@@ -91,6 +136,34 @@ def test_every_constraint_beside_plain_neighbours(engine: Engine, runtime: Runti
     assert sum(text == want for text, want in zip(texts, wanted, strict=True)) >= 0.9 * NUM_PROMPTS
 
 
+@pytest.mark.parametrize("name", ["regex", "json_schema"])
+def test_greedy_texts_are_those_of_transformers_with_the_same_masks(
+    engine: Engine, runtime: Runtime, name: str
+) -> None:
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from aici.transformers import ControllerProcessor
+
+    folder, constraint = default_model_dir(), CASES[name][0]
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.bfloat16)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    with ControllerProcessor(constraint, folder, eos_tokens=engine.eos_tokens) as processor:
+        for prompt in PROMPTS[:6]:
+            given = [token.token_id for token in submit(engine, runtime, prompt, constraint).wait().tokens]
+            ids = tokenizer(prompt, return_tensors="pt").input_ids
+            processor.reset()
+            all_ids = model.generate(ids, logits_processor=[processor], do_sample=False, max_new_tokens=60)[0]
+            wanted = [token for token in all_ids[ids.shape[1] :].tolist() if token not in engine.eos_tokens]
+            given = [token for token in given if token not in engine.eos_tokens]
+            at = next((k for k, pair in enumerate(zip(given, wanted, strict=False)) if pair[0] != pair[1]), None)
+            if at is None:
+                assert given == wanted
+            else:
+                logits = model(all_ids[None, : ids.shape[1] + at]).logits[0, -1].float()
+                assert is_near_tie(float(logits[given[at]]), float(logits[wanted[at]])), (prompt, at)
+
+
 def test_aborts_at_any_step_leave_nothing(engine: Engine, runtime: Runtime) -> None:
     handles = [submit(engine, runtime, prompt, CASES["json_schema"][0]) for prompt in PROMPTS[:16]]
     for number, handle in enumerate(handles):
@@ -105,6 +178,23 @@ def test_aborts_at_any_step_leave_nothing(engine: Engine, runtime: Runtime) -> N
         time.sleep(0.05)
     assert engine.get_stats()["cache_usage"] == 0.0
     assert engine.get_stats()["active_requests"] == 0
+
+
+def test_a_dead_runtime_fails_controlled_requests_only(engine: Engine, runtime: Runtime) -> None:
+    wanted = submit(engine, runtime, PROMPTS[0], None, max_tokens=40, ignore_eos=True).wait().tokens
+    with Runtime(RuntimeConfig(tokenizer=default_model_dir())) as other:
+        other.wait_ready()
+        engine.use_runtime(other)
+        plain = submit(engine, other, PROMPTS[0], None, max_tokens=40, ignore_eos=True)
+        controlled = submit(engine, other, PROMPTS[1], aici.regex("[a-z ]{500}"), max_tokens=200)
+        wait_for_token(controlled)
+        os.kill(other.pid, signal.SIGKILL)
+        assert controlled.wait().reason is FinishReason.FAIL
+        end = plain.wait()
+    assert end.reason is FinishReason.LENGTH
+    assert [token.token_id for token in end.tokens][:10] == [token.token_id for token in wanted][:10]
+    engine.use_runtime(runtime)
+    assert submit(engine, runtime, PROMPTS[0], aici.regex("[a-z]{3}")).wait().reason is FinishReason.STOP
 
 
 def test_a_seed_repeats_a_plain_text(engine: Engine, runtime: Runtime) -> None:

@@ -1,5 +1,6 @@
 """`aici.vllm` in the real vLLM: run alone, with `AICI_TEST_VLLM=""`, in an environment with vLLM, pytest and aici."""
 
+import contextlib
 import os
 import re
 from collections.abc import Iterator
@@ -39,7 +40,11 @@ def vllm() -> Iterator[Any]:
         **options,
     )
     yield llm
-    llm.llm_engine.engine_core.shutdown()
+    import psutil
+
+    # vLLM looks at its children before it kills them, and a process of the runtime may end by itself meanwhile.
+    with contextlib.suppress(psutil.NoSuchProcess):
+        llm.llm_engine.engine_core.shutdown()
 
 
 def outputs(vllm: Any, *constraints: object, **options: Any) -> list[Any]:

@@ -11,32 +11,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from aici.append_only import AppendOnlyGuests
-from aici.local import bring_module
-from aici.vllm_scheduling import GuestScheduling, ScheduledGuests
-from aici_controllers.store import Store
+from aici.guest_runtime import GuestRuntime
+from aici.vllm_guests import ScheduledGuests
+from aici.vllm_scheduling import GuestScheduling
 from aici_engine.vllm.row_engine import Words
-from aici_runtime.client import Runtime, RuntimeConfig
 from tests.engine.support import EOS, EOT, VOCAB_SIZE, write_tokenizer
 from tests.support.fake_vllm import ControlledFakeScheduler, FakeRequest, FakeScheduler, params, run, text
 
 pytestmark = pytest.mark.e2e
-
-
-class Starter:
-    """A runtime, as `aici.vllm` makes it."""
-
-    def __init__(self, folder: Path) -> None:
-        self.runtime = Runtime(RuntimeConfig(tokenizer=folder))
-        self.runtime.wait_ready()
-        self.guests = AppendOnlyGuests(self.runtime, engine="vLLM")
-        self.eos_token = self.runtime.eos_token
-
-    def bring(self, controller: str | bytes) -> str:
-        return bring_module(self.runtime, Store(), controller)
-
-    def close(self) -> None:
-        self.runtime.close()
 
 
 @pytest.fixture(scope="module")
@@ -47,18 +29,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def starters(folder: Path) -> Iterator[list[Starter]]:
+def starters(folder: Path) -> Iterator[list[GuestRuntime]]:
     """The runtimes so far; the last one is in use."""
-    made: list[Starter] = []
+    made: list[GuestRuntime] = []
     yield made
     for starter in made:
         starter.close()
 
 
 @pytest.fixture(scope="module")
-def guests(folder: Path, starters: list[Starter]) -> Iterator[ScheduledGuests]:
-    def start() -> Starter:
-        starters.append(Starter(folder))
+def guests(folder: Path, starters: list[GuestRuntime]) -> Iterator[ScheduledGuests]:
+    def start() -> GuestRuntime:
+        starters.append(GuestRuntime(folder, engine="vLLM"))
         return starters[-1]
 
     made = ScheduledGuests(start, num_logits=VOCAB_SIZE + 40)
@@ -139,7 +121,7 @@ def test_a_refused_request_ends_with_an_error(
     assert not row.output_token_ids
 
 
-def test_aborts_at_any_step_leave_no_guest(scheduler: ControlledFakeScheduler, starters: list[Starter]) -> None:
+def test_aborts_at_any_step_leave_no_guest(scheduler: ControlledFakeScheduler, starters: list[GuestRuntime]) -> None:
     rows = [request(f"abort-{k}", {"regex": "[a-z]{30}"}) for k in range(8)]
     for row in rows:
         scheduler.add_request(row)
@@ -152,7 +134,7 @@ def test_aborts_at_any_step_leave_no_guest(scheduler: ControlledFakeScheduler, s
 
 
 def test_a_dead_runtime_fails_controlled_requests_only_and_the_next_one_gets_another(
-    scheduler: ControlledFakeScheduler, starters: list[Starter]
+    scheduler: ControlledFakeScheduler, starters: list[GuestRuntime]
 ) -> None:
     plain, controlled = request("plain"), request("controlled", {"regex": "[a-z]{30}"})
     scheduler.add_request(plain)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, Self
 
-from aici_base.ids import SeqId
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import SamplingParams
 from aici_engine.control.session import GuestSession
@@ -20,6 +20,7 @@ from aici_engine.sample.masks import MaskApplier
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.sequence import Sequence as EngineSequence
+from aici_engine.speculation.speculator import Speculator
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
 
 SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num_logits": VOCAB_SIZE}
@@ -62,6 +63,8 @@ class LoopBench:
         max_batch_tokens: int = 32,
         calm_rounds: int = 8,
         replay_timeout_s: float = 30.0,
+        speculator: Speculator | None = None,
+        kept_eos: TokenId | None = None,
         wrap: Callable[[str, Any], Any] = as_it_is,
     ) -> None:
         self.runtime = runtime
@@ -83,6 +86,7 @@ class LoopBench:
                     max_batch_tokens=max_batch_tokens,
                     prefill_budget=PrefillBudget(None),
                     depth=executor.depth,
+                    speculator=speculator,
                 ),
             ),
             session=wrap(
@@ -101,7 +105,7 @@ class LoopBench:
             output=output,
             eos_tokens=eos_tokens,
             eos_for_guests=EOS,
-            kept_eos=None,
+            kept_eos=kept_eos,
             replay_timeout_s=replay_timeout_s,
         )
         self._thread = threading.Thread(target=self.loop.run)

@@ -47,7 +47,7 @@ def write_tokenizer(folder: Path) -> None:
 
 
 def write_tiny_model(
-    folder: Path, *, seed: int = 0, context: int = 256, num_layers: int = 2, num_heads: int = 4
+    folder: Path, *, seed: int = 0, context: int = 256, num_layers: int = 2, num_heads: int = 4, hidden_size: int = 32
 ) -> Path:
     """Write a small Llama. The logits are spread widely, so greedy choices are no ties. The kernels run a model with 2
     heads."""
@@ -56,7 +56,7 @@ def write_tiny_model(
 
     torch.manual_seed(seed)
     config = LlamaConfig(
-        vocab_size=VOCAB_SIZE, hidden_size=32, intermediate_size=64, num_hidden_layers=num_layers,
+        vocab_size=VOCAB_SIZE, hidden_size=hidden_size, intermediate_size=64, num_hidden_layers=num_layers,
         num_attention_heads=num_heads, num_key_value_heads=2, max_position_embeddings=context, initializer_range=0.4,
         bos_token_id=None, eos_token_id=int(EOS), pad_token_id=int(EOS),
     )  # fmt: skip

@@ -16,9 +16,9 @@ from aici_engine.config import SamplingParams
 from aici_engine.events import Event, FinishEvent, ForkEvent, TokenEvent
 from aici_engine.request import ControllerCall
 from aici_engine.sample.sampler import RowToSample
-from aici_engine.scheduler import StepPlan
 from aici_engine.sequences.sequence import Sequence as EngineSequence
 from aici_engine.step_input import Chunk, StepInput
+from aici_engine.step_plan import StepPlan
 from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler
 from tests.engine.null_executor import NullExecutor
 from tests.engine.programs import Program

@@ -12,7 +12,7 @@ from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import AcceptedEvent, EmbeddingEvent, FinishEvent, FinishReason, TokenEvent
-from aici_engine.pooling import POOLINGS, Pooling
+from aici_engine.pooling_kinds import POOLINGS, Pooling
 from aici_engine.request import ControllerCall, Request, Sink
 from tests.engine.support import VOCAB_SIZE, encode, write_tiny_model
 from tests.support.processes import wait_until

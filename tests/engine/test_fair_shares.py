@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from aici_base.ids import SeqId, TokenId
@@ -19,8 +19,8 @@ from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent
 from aici_engine.fair_shares import OVER, in_turn
 from aici_engine.request import ControllerCall, Request, Share
-from aici_engine.scheduler import StepPlan
 from aici_engine.sequences.sequence import Sequence
+from aici_engine.step_plan import StepPlan
 from aici_runtime.wire import SeqResult
 from tests.engine.support import EOS, EOT
 from tests.engine.test_scheduler import compute, fork, make, perform, sequence
@@ -224,10 +224,14 @@ def test_an_owner_in_all_places_keeps_no_other_out() -> None:
     num_steps=st.integers(0, 30),
     late_len=st.integers(1, 20),
 )
+@example(num_pages=8, max_num_seqs=3, greedy=[3, 3, 11], num_steps=14, late_len=13)  # three had begun
 def test_a_late_owner_waits_for_one_run_at_most(
     num_pages: int, max_num_seqs: int, greedy: list[int], num_steps: int, late_len: int
 ) -> None:
-    """Whatever one owner has in places and pages, and however many of its sequences are older and wait."""
+    """Whatever one owner has in places and pages, and however many of its sequences are older and wait.
+
+    Runs that had begun, and lost their pages, go on first: their clients have a part of the answer.
+    """
     scheduler, cache = make(num_pages, max_num_seqs, 64)
     limit = min(num_pages * 4, 28)
     submitted_at = time.monotonic()
@@ -247,10 +251,12 @@ def test_a_late_owner_waits_for_one_run_at_most(
 
     for _ in range(num_steps):
         step()
+    alive = [*scheduler.running, *scheduler.waiting]
+    most = max(1, sum(seq.clock.timings().started_s is not None for seq in alive))
     scheduler.add(sequence(100, late_len, limit, at=time.monotonic(), share=BOB))
     first = num_ended
     while 100 not in step():
-        assert num_ended - first <= 1
+        assert num_ended - first <= most
     scheduler.admit()
 
 

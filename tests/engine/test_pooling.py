@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aici_engine.pooling import POOLINGS, FinalStates, Pooling, PromptPooling
+from aici_engine.pooling import FinalStates, PromptPooling
+from aici_engine.pooling_kinds import POOLINGS, Pooling
 
 
 def pooled(pooling: Pooling, states: FinalStates, ends: list[int]) -> FinalStates | None:

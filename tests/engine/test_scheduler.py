@@ -13,9 +13,10 @@ from aici_engine.config import BACKGROUND_PRIORITY, SamplingParams
 from aici_engine.fair_shares import in_turn
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import NOBODY, Share
-from aici_engine.scheduler import PlannedChunk, Scheduler, StepPlan
+from aici_engine.scheduler import Scheduler
 from aici_engine.sequences.progress import Phase
 from aici_engine.sequences.sequence import Sequence
+from aici_engine.step_plan import PlannedChunk, StepPlan
 
 PAGE_SIZE = 4
 OWNERS = [NOBODY, Share(owner="a"), Share(owner="b", weight=2), Share(owner="c", most=1)]

@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from aici_engine.events import Event, FinishEvent, ScoreEvent, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Told, by_fork
-from tests.engine.support import ScriptedRuntime
+from tests.engine.support import ScriptedRuntime, write_tiny_model
 
 _LATE = Pre(suspend=True, num_forks=1, ff_tokens=(), late=True)
 _NEVER = 10**9
@@ -117,3 +118,37 @@ def test_together_as_alone(tiny_model: Path, seed: int) -> None:
             assert _told(list(handle.events())) == _told(events)
         assert isinstance(leaver.wait(), FinishEvent)
     assert wrong == []
+
+
+@pytest.fixture(scope="module")
+def kernels_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_tiny_model(tmp_path_factory.mktemp("kernels"), num_heads=2)
+
+
+@pytest.mark.one_process
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_with_drafts_as_without(kernels_model: Path, seed: int) -> None:
+    """Few pages and late guests beside drafts of any quality. Masks make the last requests repeat their prompts."""
+    chance = random.Random(seed)
+    requests = list(_requests(chance))
+    for end in ([], [("back", 4, "é"), ("any", 3)], [_FORK], [("force", "abcabd"), ("say", "abc")]):
+        program = [("say", "abcabcabcabc"), ("any", 2), ("say", "abcabcabc"), *end]
+        requests.append({"prompt": "abcabcabcabc", "sampling": SamplingParams(seed=seed), "program": program})
+    alone = EngineConfig(model_dir=kernels_model, num_pages=200, page_size=16, prefix_cache=False, calm_rounds=_NEVER)
+    with Engine(replace(alone, speculate="off"), runtime=ScriptedRuntime({"slow": Slow})) as engine:
+        wanted = [list(_submit(engine, 0.0, 0, **request).events()) for request in requests]
+    together = EngineConfig(
+        model_dir=kernels_model, num_pages=chance.randint(8, 12), page_size=16, max_num_seqs=chance.randint(2, 8),
+        max_batch_tokens=64, calm_rounds=chance.choice([1, 2]), speculate="ngram",
+    )  # fmt: skip
+    how_late = chance.choice([0.0, 0.3])
+    with Engine(together, runtime=ScriptedRuntime({"slow": Slow})) as engine:
+        for at_once in (1, len(requests)):
+            for first in range(0, len(requests), at_once):
+                some = requests[first : first + at_once]
+                handles = [_submit(engine, how_late, seed, **request) for request in some]
+                for handle, events in zip(handles, wanted[first:], strict=False):
+                    assert _told(list(handle.events())) == _told(events)
+        engine._components.cache.check_integrity()
+        assert engine.get_stats()["cache_usage"] == 0.0
+        assert engine.get_stats()["accepted_tokens"] > 0

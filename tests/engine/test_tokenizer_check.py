@@ -3,6 +3,7 @@
 import json
 import resource
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +12,9 @@ import pytest
 from aici_base.errors import UsageError
 from aici_engine.model_files import read_tokenizer
 from aici_engine.store.resolve import resolve_model
-from aici_engine.tokenizer_check import check_tokenizer
+from aici_runtime.tokenizer.tokenizer_check import MEMORY_MAX_BYTES, check_tokenizer
 from tests.engine.support import write_tokenizer
+from tests.support.cli import AICI
 from tests.support.model import default_model_dir
 
 MODEL = default_model_dir()
@@ -67,6 +69,26 @@ def test_a_hostile_tokenizer_is_refused_by_name(tmp_path: Path, name: str) -> No
     for read in (check_tokenizer, read_tokenizer):
         with pytest.raises(UsageError, match=rf"tokenizer\.json cannot be loaded as a tokenizer: .*({why})"):
             read(path)
+
+
+def test_memory_is_limited(tmp_path: Path) -> None:
+    """Each of 150 tokens around a text has a copy of a text of 32 MiB. So large a file may take much processor time."""
+    special = {"x": {"id": "x", "ids": [1], "tokens": ["x" * (32 << 20)]}}
+    path = tokenizer(tmp_path, post_processor=ADDS | {"single": ADDS["single"][-151:], "special_tokens": special})
+    with pytest.raises(UsageError, match=f"needs more than {MEMORY_MAX_BYTES >> 20} MiB"):
+        check_tokenizer(path)
+
+
+def test_the_runtime_refuses_a_hostile_tokenizer(tmp_path: Path) -> None:
+    path = tokenizer(tmp_path, normalizer=replace("a", "a" * 5000))
+    done = subprocess.run(
+        [*AICI, "rt", "--server", "--tokenizer", str(path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert (
+        "tokenizer.json cannot be loaded as a tokenizer: its normalizer can make a text 5000 times longer"
+        in done.stderr
+    )
 
 
 def test_what_has_passed_is_remembered_by_content(tmp_path: Path, cache: Path) -> None:

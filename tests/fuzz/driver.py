@@ -2,6 +2,7 @@
 
 import multiprocessing
 import random
+import tempfile
 import time
 from typing import Any
 
@@ -22,7 +23,8 @@ def input_of(target: Target, seed: int, number: int) -> bytes:
     return target.mutate(rnd.choice(target.seeds), rnd)
 
 
-def _work(name: str, seed: int, first: int, until: float, at: Any, kinds: Any) -> None:
+def _work(name: str, seed: int, first: int, until: float, at: Any, kinds: Any, folder: str) -> None:
+    tempfile.tempdir = folder  # the files of a child that is killed go with this folder
     target = TARGETS[name]()
     number = first
     while time.monotonic() < until:
@@ -42,13 +44,16 @@ def _work(name: str, seed: int, first: int, until: float, at: Any, kinds: Any) -
 
 def fuzz(name: str, seed: int, first: int, seconds: float) -> int:
     """Return the number of findings, at most one of each kind."""
-    with multiprocessing.get_context("spawn").Manager() as manager:
+    with (
+        tempfile.TemporaryDirectory(prefix="aici-fuzz-") as folder,
+        multiprocessing.get_context("spawn").Manager() as manager,
+    ):
         kinds = manager.list()
         at = multiprocessing.get_context("spawn").Value("q", first)
         until = time.monotonic() + seconds
         crashes = 0
         while time.monotonic() < until and crashes < 20:
-            arguments = (name, seed, at.value, until, at, kinds)
+            arguments = (name, seed, at.value, until, at, kinds, folder)
             child = multiprocessing.get_context("spawn").Process(target=_work, args=arguments)
             child.start()
             child.join(max(0.0, until - time.monotonic()) + 60)

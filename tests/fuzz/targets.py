@@ -25,12 +25,23 @@ class Finding(AssertionError):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """`seeds`: valid inputs. `most_s`: processor time of one input above which the input is a finding."""
+    """`seeds`: valid inputs. `most_s`: processor time of one input above which the input is a finding. `folder`: of the
+    files that `take` writes, removed by `close`."""
 
     seeds: Sequence[bytes]
     take: Take
     mutate: Mutate = mutated
     most_s: float = 2.0
+    folder: "tempfile.TemporaryDirectory[str] | None" = None
+
+    def close(self) -> None:
+        if self.folder is not None:
+            self.folder.cleanup()
+
+
+def _folder() -> "tuple[tempfile.TemporaryDirectory[str], Path]":
+    folder = tempfile.TemporaryDirectory(prefix="aici-fuzz-")
+    return folder, Path(folder.name)
 
 
 def _json(*documents: Any) -> list[bytes]:
@@ -84,6 +95,35 @@ def aicirt() -> Target:
                     parse(request.body)
 
     return Target(seeds, take, mutated_json)
+
+
+def turn() -> Target:
+    """Turns in binary form, and their answers."""
+    from aici_base.ids import SeqId, TokenId
+    from aici_runtime import turn_message
+    from aici_runtime.channels.envelope import RequestError
+    from aici_runtime.protocol.commands import decode_turn
+    from aici_runtime.wire import MidOp, Patience, PostOp, PreOp
+
+    one, two, three = map(SeqId, (1, 2, 3))
+    asked = turn_message.TurnFields(
+        [PostOp(one, [TokenId(7)])], [], [one], [MidOp(one)], [three], Patience(1, 2, {one})
+    )
+    fresh = turn_message.TurnFields([], [PreOp(two, "a")], [], [MidOp(one), MidOp(three, one)], [])
+    rest = turn_message.TurnRest(cpu_us=b'"1":3')
+    answers = [turn_message.encode_answer([30], more) for more in (None, rest)]
+
+    @_allows(turn_message.MalformedTurnError, RequestError)
+    def take(data: bytes) -> None:
+        if not turn_message.is_turn(data):
+            return
+        with contextlib.suppress(
+            KeyError, AttributeError, TypeError, ValueError
+        ):  # of JSON, which is the runtime's own
+            turn_message.decode_answer(data, [MidOp(one)])
+        decode_turn(data)
+
+    return Target([*map(turn_message.encode, (asked, fresh)), *answers], take)
 
 
 def engine() -> Target:
@@ -265,7 +305,7 @@ def gguf() -> Target:
     from tests.runtime.test_gguf import merges, written
     from tests.support.vocabulary import write_tokenizer
 
-    folder = Path(tempfile.mkdtemp(prefix="aici-fuzz-"))
+    kept, folder = _folder()
     config = json.loads((write_tokenizer(folder, [b"ab", b"abc"]) / "tokenizer.json").read_bytes())
     path = folder / "x.gguf"
     seed = written(path, config, kind="gpt2", eos=0, token_merges=merges(config)).read_bytes()
@@ -275,7 +315,7 @@ def gguf() -> Target:
         path.write_bytes(data)
         gguf_tokenizer.read(path)
 
-    return Target([seed], take)
+    return Target([seed], take, folder=kept)
 
 
 def safetensors() -> Target:
@@ -286,7 +326,8 @@ def safetensors() -> Target:
     from aici_base.errors import AiciError
     from aici_engine.model.tensor_source import read_header, read_tensor
 
-    path = Path(tempfile.mkdtemp(prefix="aici-fuzz-")) / "model.safetensors"
+    kept, folder = _folder()
+    path = folder / "model.safetensors"
     seed = save({"a": np.zeros((2, 3), np.float32), "b": np.ones(4, np.float16)})
 
     @_allows(AiciError)
@@ -302,7 +343,7 @@ def safetensors() -> Target:
         header = mutated_json(seed[8 : 8 + size], rnd)
         return len(header).to_bytes(8, "little") + header + seed[8 + size :]
 
-    return Target([seed], take, mutate)
+    return Target([seed], take, mutate, folder=kept)
 
 
 def tokenizer() -> Target:
@@ -311,7 +352,7 @@ def tokenizer() -> Target:
     from aici_engine.model_files import read_tokenizer
     from tests.support.vocabulary import write_tokenizer
 
-    folder = Path(tempfile.mkdtemp(prefix="aici-fuzz-"))
+    kept, folder = _folder()
     path = write_tokenizer(folder, [b"ab", b"abc"]) / "tokenizer.json"
     seed = path.read_bytes()
 
@@ -320,7 +361,7 @@ def tokenizer() -> Target:
         path.write_bytes(data)
         read_tokenizer(path)
 
-    return Target([seed], take, mutated_json)
+    return Target([seed], take, mutated_json, folder=kept)
 
 
 def grammar() -> Target:
@@ -391,6 +432,7 @@ TARGETS: Final[Mapping[str, Callable[[], Target]]] = {
     make.__name__: make
     for make in (
         aicirt,
+        turn,
         engine,
         cluster,
         lmtp,

@@ -1,5 +1,8 @@
 """Every fuzzing target takes its valid inputs, some random ones, and the inputs that once were findings."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from tests.fuzz.driver import input_of, take
@@ -10,8 +13,10 @@ _MANY = 60
 
 
 @pytest.fixture(scope="module", params=TARGETS)
-def target(request: pytest.FixtureRequest) -> Target:
-    return TARGETS[request.param]()
+def target(request: pytest.FixtureRequest) -> Iterator[Target]:
+    target = TARGETS[request.param]()
+    yield target
+    target.close()
 
 
 def test_valid_inputs(target: Target) -> None:
@@ -39,3 +44,13 @@ def test_an_input_that_takes_long_is_a_finding() -> None:
 
     with pytest.raises(Finding, match="processor time"):
         take(Target([b""], slow, most_s=1e-6), b"")
+
+
+def test_a_target_leaves_no_files() -> None:
+    target = TARGETS["safetensors"]()
+    assert target.folder is not None
+    folder = Path(target.folder.name)
+    target.take(target.seeds[0])
+    assert any(folder.iterdir())
+    target.close()
+    assert not folder.exists()

@@ -9,9 +9,16 @@ import pytest
 
 from aici_base.ids import TokenId
 from aici_base.tokenizer.tokens import read_vocabulary
+from aici_controllers import guest_loop
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.runtime.support import tokenizer
 from tests.runtime.support.raw import RawEngine
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _guest_loop() -> None:
+    """Build the loop of the guests' processes from the current sources."""
+    guest_loop.build()
 
 
 @pytest.fixture(scope="session")

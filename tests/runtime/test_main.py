@@ -179,6 +179,14 @@ def test_run_main(
     assert bool(done.stderr) == bool(error)
 
 
+def test_an_unknown_word_for_native_code_is_refused(byte_level: Path) -> None:
+    done = run("-t", str(byte_level), "--server", AICI_NATIVE="OFF")
+    assert done.returncode == 2
+    assert done.stderr.startswith(
+        "error: AICI_NATIVE is 'OFF', which is not a level of this machine\n hint: use one of off"
+    )
+
+
 def test_run_needs_something_to_call(byte_level: Path, tmp_path: Path, cache_dir: Path) -> None:
     done = ran(byte_level, tmp_path, cache_dir, wat.plain())
     assert done.returncode == 1

@@ -14,4 +14,4 @@ def aici(
 ) -> subprocess.CompletedProcess[str]:
     """Run `aici ARGS` to its end. An empty `stdin` is an empty pipe."""
     whole = os.environ | (env or {})
-    return subprocess.run([*AICI, *args], input=stdin, capture_output=True, text=True, timeout=100, env=whole, cwd=cwd)
+    return subprocess.run([*AICI, *args], input=stdin, capture_output=True, text=True, timeout=280, env=whole, cwd=cwd)

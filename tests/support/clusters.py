@@ -87,7 +87,9 @@ class ServedCluster:
         return Running(self.network.machines[name], list(args), self.folder)
 
     def serve(self, *args: str) -> Running:
-        common = ["--model", str(self.model), "--host", self.head.address, "--port", "0", "--threads", "1"]
+        common = ["--model", str(self.model), "--host", self.head.address, "--port", "0"]
+        # Replicas on nodes have the threads that the nodes give.
+        common += [] if "--replicas" in args else ["--threads", "1"]
         self.server = Running(self.head, ["serve", *common, *args], self.folder)
         return self.server
 

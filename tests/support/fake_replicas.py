@@ -23,6 +23,7 @@ class FakeReplicaEngine:
         self._replica = replica
         self.client = client
         self.failed = asyncio.Event()
+        self.node = ""
         self.is_running = False
 
     async def __aenter__(self) -> "FakeReplicaEngine":

@@ -34,6 +34,9 @@ class FakeRowEngine:
     rows: dict[str, FakeRow] = field(default_factory=dict)
     num_steps: int = 0
     num_added: int = 0
+    num_preemptions: int = 0
+    num_probes: int = 0
+    is_dead: bool = False
     closed: bool = False
 
     @property
@@ -61,6 +64,11 @@ class FakeRowEngine:
         if self.puts_off and self.num_steps % self.puts_off == 0:
             del keys[:1]
         return [self._token(key, self.rows[key], allowed.get(key)) for key in keys]
+
+    def check_health(self) -> None:
+        self.num_probes += 1
+        if self.is_dead:
+            raise RuntimeError("a worker is dead")
 
     def close(self) -> None:
         self.closed = True

@@ -6,8 +6,8 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
+from aici_base.native_library import digest
 from aici_controllers import build, sdk, zig
-from aici_controllers.object_cache import digest
 from tests.support.fake_host import GuestModule
 
 _SOURCES = Path(__file__).resolve().parent.parent / "guests"

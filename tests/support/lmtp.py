@@ -20,6 +20,8 @@ _P = ParamSpec("_P")
 
 EOS = 2
 """The tokenizer's EOS. The engine stops at token 0, too."""
+GENERATE = {"stream_id": 1, "model": "it", "prompt": [5]}
+"""The fewest fields of a stream."""
 
 
 class Client:

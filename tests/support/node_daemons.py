@@ -68,6 +68,7 @@ class RunningDaemon:
                 token=TOKEN,
                 machine=self.machine,
                 stage_command=[sys.executable, "-c", self._stage, TOKEN.secret.hex()],
+                engine_command=[sys.executable, "-c", self._stage, TOKEN.secret.hex()],
                 control=self.control,
             )
             with NodeDaemon(settings) as daemon:

@@ -32,6 +32,7 @@ class Engine:
             num_threads=job["threads"],
             max_num_seqs=job["batch"],
             max_context=job["length"],
+            speculate="off",
         )
         self._engine = Engine(config)
 

@@ -8,6 +8,7 @@ from aici_base.ids import TokenId
 from aici_cli.bench.engines.compare import Plan, Prompts
 from aici_cli.bench.engines.ours import decode
 from aici_cli.bench.engines.protocol import Output
+from aici_cli.bench.engines.roofline import measure_roofline, print_roofline
 from aici_controllers.catalog import guest_path
 from aici_engine.config import Device, Dtype, EngineConfig, SamplingParams
 from aici_engine.engine import Engine
@@ -29,6 +30,7 @@ def profile_engine(
     for dtype in dtypes:
         if profile:
             rows += _profile_steps(plan, dtype, say)
+            rows += measure_roofline(plan, dtype, say)
         if prefix:
             say(f"{dtype}: {plan.rounds} chats of two turns, then requests with one system prompt")
             rows += _share_prefixes(plan, dtype)
@@ -45,6 +47,7 @@ def _profile_steps(plan: Plan, dtype: Dtype, say: Callable[[str], None]) -> Iter
         num_threads=plan.threads,
         max_num_seqs=max(plan.batches),
         max_context=plan.num_prompt + plan.num_new,
+        speculate="off",
     )
     with Runtime(RuntimeConfig(tokenizer=plan.model)) as runtime:
         runtime.wait_ready()
@@ -130,6 +133,7 @@ def print_profile(rows: Sequence[Mapping[str, Any]]) -> None:
                 f"{row['dtype']:<9} {row['kind']:<8} {row['batch']:>5} {1e3 * times['forward']:>8.2f}"
                 f" {1e3 * row['overhead_s']:>6.2f}  " + " ".join(f"{1e6 * times[phase]:>8.0f}" for phase in phases)
             )
+    print_roofline([row for row in rows if row["measure"] == "roofline"])
     for row in rows:
         if row["measure"] == "chat":
             first, second = (statistics.median(turn[key] for turn in row["turns"]) for key in ("first_s", "second_s"))

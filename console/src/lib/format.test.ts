@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { age, bytes, count, NONE, seconds } from "./format.ts";
+import { age, bytes, count, milliseconds, NONE, percent, seconds } from "./format.ts";
 
 test("sizes", () => {
   const cases: [number | null, string][] = [
@@ -24,4 +24,9 @@ test("ages", () => {
 test("counts", () => {
   assert.equal(count(1234567), "1,234,567");
   assert.equal(count(null), NONE);
+});
+
+test("probabilities and short times", () => {
+  assert.deepEqual([0, 0.00001, 0.1234, 1].map(percent), ["0.00 %", "<0.01 %", "12.34 %", "100.00 %"]);
+  assert.deepEqual([0.000001, 0.00123, 0.0123].map(milliseconds), ["<0.01 ms", "1.23 ms", "12.3 ms"]);
 });

@@ -37,3 +37,15 @@ export function count(value: number | null): string {
 export function moment(value: number | null): string {
   return value === null ? NONE : new Date(value * 1000).toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
 }
+
+/** 0.1234 → "12.34 %", for probabilities. */
+export function percent(probability: number): string {
+  if (probability > 0 && probability < 0.0001) return "<0.01 %";
+  return `${(100 * probability).toFixed(2)} %`;
+}
+
+/** Seconds → milliseconds, with more digits than `seconds` has: 0.00123 → "1.23 ms". */
+export function milliseconds(value: number): string {
+  const ms = 1000 * value;
+  return ms < 0.01 ? "<0.01 ms" : `${ms.toFixed(ms < 10 ? 2 : 1)} ms`;
+}

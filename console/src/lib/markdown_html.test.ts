@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { markdownHtml, safeHref } from "./markdown_html.ts";
-import { visible } from "./visible.ts";
+import { visible, visibleLabel } from "./visible.ts";
 
 const HOSTILE = [
   ["<script>alert(1)</script>", "&#60;script&#62;alert(1)&#60;/script&#62;"],
@@ -40,6 +40,7 @@ test("code, tasks, tables and headings", () => {
 test("control characters and overrides of direction are seen", () => {
   assert.equal(visible("\u001b[31m\u0000\u007f\n\t\u009b\u202eabc"), "␛[31m␀␡\n\t[U+009B][U+202E]abc");
   assert.equal(visible("עברית \u200f"), "עברית \u200f");
+  assert.equal(visibleLabel("a\n\t\r\u001b\u200f\u{e0001}é"), "a⏎⇥␍␛[U+200F][U+E0001]é");
 });
 
 test("the time for hostile texts of a line's length is bounded", () => {

@@ -111,6 +111,7 @@ bool py_own_step(PyTokens fork_group, PyOwn* own);
 bool py_own_done(uint32_t backtrack, PyTokens tokens, bool* over);
 int py_log_level(void);
 PyText py_problem(void);
+size_t py_problem_column(void);  // of a syntax error, as MicroPython counts: bytes, tabs to the next eight; 0: not known
 
 #ifdef __cplusplus
 }

@@ -114,11 +114,26 @@ static bool try(void (*run)(void* argument), void* argument) {
   return false;
 }
 
+// MicroPython's syntax errors have a line only. The lexer knows the column of the token that the parser refused; the
+// parser frees the lexer at the error, and the lexer closes its reader first.
+static mp_lexer_t* lexer;
+static void (*close_reader)(void* data);
+static size_t problem_column;
+
+static void note_column(void* data) {
+  problem_column = lexer->tok_column;
+  close_reader(data);
+}
+
 static void compile(void* argument) {
   const PyText* script = argument;
-  mp_lexer_t* lexer = mp_lexer_new_from_str_len(qstr_from_str("main.py"), script->data, script->size, 0);
+  problem_column = 0;
+  lexer = mp_lexer_new_from_str_len(qstr_from_str("main.py"), script->data, script->size, 0);
+  close_reader = lexer->reader.close;
+  lexer->reader.close = note_column;
   qstr name = lexer->source_name;
   mp_parse_tree_t tree = mp_parse(lexer, MP_PARSE_FILE_INPUT);
+  problem_column = 0;  // the syntax is right; errors of the compiler have a line only
   mp_compile_allow_top_level_await = true;
   MP_STATE_VM(aici_script) = mp_compile(&tree, name, false);
   mp_compile_allow_top_level_await = false;
@@ -132,6 +147,8 @@ bool py_compile(PyText script) {
   mp_init();
   return try(compile, &script);
 }
+
+size_t py_problem_column(void) { return problem_column; }
 
 static void check_nothing_begun(void) {
   if (guest_is_waiting()) mp_raise_msg(&mp_type_RuntimeError, MP_ERROR_TEXT("a step was begun but is not awaited"));

@@ -123,12 +123,12 @@ AICI_EXPOSE(PythonController)
 
 namespace {
 
-// {"script"} -> {"message"} of the error in the script's syntax, or {}. Nothing of the script runs.
+// {"script"} -> {"message", "column"} of the error in the script's syntax, or {}. Nothing of the script runs.
 Text check_syntax(std::string_view question) {
   Text source = *aici::json::unescaped(*aici::json::get(question, "script"));
   if (py_compile(text_of(source.view()))) return Text("{}");
   Text answer("{\"message\":");
-  return answer << aici::json::quoted(view(py_problem())) << '}';
+  return answer << aici::json::quoted(view(py_problem())) << ",\"column\":" << py_problem_column() << '}';
 }
 
 }  // namespace

@@ -115,6 +115,13 @@ class KVCache:
         Return False, and change nothing, if not enough pages are free.
         """
         table = self._tables[seq_id]
+        last = len(table.pages) - 1
+        if table.num_cached // self.page_size == last and num_tokens <= (last + 1) * self.page_size:
+            page = table.pages[last]
+            if not self._pool.is_shared(page):
+                # Nearly all calls: one more token in the last page.
+                self._pool.forget(page)
+                return True
         num_new, copied = self._missing(table, num_tokens)
         if num_new + len(copied) > self._pool.num_free:
             return False
@@ -182,7 +189,18 @@ class KVCache:
         self._pool = PagePool(self.num_pages)
         self._copies.clear()
 
+    def shrink(self) -> None:
+        """Forget half of the pages that no sequence holds, those unused for longest: memory is short."""
+        self._pool.evict(-(-self._pool.num_idle // 2))
+
     # News for the executor.
+
+    def take_spent(self) -> list[PageId]:
+        """Return the free pages that were used since the last call, in order. Nobody reads their contents any more.
+
+        Nothing while copies are to be made: a free page may be the source of one.
+        """
+        return [] if self._copies else self._pool.take_spent()
 
     def take_copies(self) -> list[tuple[PageId, PageId]]:
         """Return the pages to copy since the last call, as (source, target), in order."""

@@ -18,6 +18,7 @@ class Allocator:
         self._counts = [0] * num_pages
         # A stack: the page released last is taken first, so memory never used stays unused.
         self._free = [PageId(page) for page in range(num_pages - 1, -1, -1)]
+        self._written: set[PageId] = set()
         self.idle: OrderedDict[PageId, None] = OrderedDict()
         """Idle pages, longest idle first."""
 
@@ -28,6 +29,7 @@ class Allocator:
     def take(self) -> PageId:
         """Return a page with count 1 and unspecified contents. Raises IndexError if no page is free."""
         page = self._free.pop()
+        self._written.add(page)
         self._counts[page] = 1
         return page
 
@@ -61,6 +63,12 @@ class Allocator:
     def count(self, page: PageId) -> int:
         return self._counts[page]
 
+    def take_spent(self) -> list[PageId]:
+        """Return the free pages that were taken since the last call, in order: their memory is not needed."""
+        spent = sorted(page for page in self._written if not self._counts[page] and page not in self.idle)
+        self._written.difference_update(spent)
+        return spent
+
 
 class PagePool:
     """Hands out pages, and finds complete pages by their tokens, held pages as well as idle pages.
@@ -86,9 +94,21 @@ class PagePool:
         """
         if num_pages > self.num_free:
             raise ValueError(f"{num_pages} pages wanted, {self.num_free} free")
-        for _ in range(num_pages - self._allocator.num_free):
-            self._prefixes.remove(self._allocator.evict())
+        self.evict(num_pages - self._allocator.num_free)
         return [self._allocator.take() for _ in range(num_pages)]
+
+    def evict(self, num_pages: int) -> None:
+        """Forget up to `num_pages` idle pages, longest idle first. The pages are free afterwards."""
+        for _ in range(min(num_pages, len(self._allocator.idle))):
+            self._prefixes.remove(self._allocator.evict())
+
+    @property
+    def num_idle(self) -> int:
+        return len(self._allocator.idle)
+
+    def take_spent(self) -> list[PageId]:
+        """Return the free pages whose memory is not needed, and which were not returned before."""
+        return self._allocator.take_spent()
 
     def share(self, pages: Sequence[PageId]) -> None:
         for page in pages:

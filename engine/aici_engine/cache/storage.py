@@ -1,9 +1,10 @@
 """The arrays behind the pages."""
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from aici_engine.arrays import Array
+from aici_engine.arrays import Array, discard
 from aici_engine.cache.ids import PageId
 
 
@@ -52,3 +53,20 @@ class KVStorage:
         size = self.page_size
         for array in (*self.keys, *self.values):
             array[target * size : (target + 1) * size] = array[source * size : (source + 1) * size]
+
+    def discard(self, pages: Sequence[PageId]) -> None:
+        """Give the memory of pages on the CPU back to the system. `pages`: in order. Their contents are lost.
+
+        Keys and values of a page take a part of a page of the system or a few of these: long runs of pages give back
+        most of their memory, and single pages little.
+        """
+        for first, end in _runs(pages):
+            for array in (*self.keys, *self.values):
+                discard(array, first * self.page_size, end * self.page_size)
+
+
+def _runs(pages: Sequence[PageId]) -> Iterator[tuple[int, int]]:
+    """Yield the first page and the page after the last of every run of adjacent pages."""
+    for _, run in itertools.groupby(enumerate(pages), lambda each: each[1] - each[0]):
+        found = [page for _, page in run]
+        yield found[0], found[-1] + 1

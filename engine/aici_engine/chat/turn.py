@@ -95,13 +95,16 @@ class Scores:
 @dataclass(frozen=True, slots=True)
 class TurnUsage:
     """Tokens of a turn. `cached` of the prompt's tokens were not computed. `sampled` and `forced` count the output,
-    `thought` of which belong to the thought."""
+    `thought` of which belong to the thought. Of the `predicted` tokens that the client sent, the answer has
+    `accepted`."""
 
     prompt: int
     sampled: int
     forced: int
     cached: int = 0
     thought: int = 0
+    predicted: int = 0
+    accepted: int = 0
 
     @property
     def output(self) -> int:

@@ -3,7 +3,8 @@
 from typing import Any
 
 from aici_engine.cluster.assembly import Budget
-from aici_engine.cluster.driver import assembly_maker, describe_driver, driver_name, plan_request, read_token
+from aici_engine.cluster.driver import assembly_maker, describe_driver, plan_request, read_token
+from aici_engine.cluster.link import driver_name
 from aici_engine.cluster.members import Members, StaticMembers
 from aici_engine.cluster.model_on_disk import ModelOnDisk
 from aici_engine.cluster.node_links import NodeLinks

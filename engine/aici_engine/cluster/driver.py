@@ -1,7 +1,5 @@
 """Make the executor of a pipeline from an engine's configuration."""
 
-import os
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
@@ -9,7 +7,7 @@ from typing import Final
 from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.assembly import Assembly, Budget, FindStages, StagePlaces
 from aici_engine.cluster.headers import ModelSizes
-from aici_engine.cluster.link import LinkGroup
+from aici_engine.cluster.link import LinkGroup, driver_name
 from aici_engine.cluster.model_on_disk import ModelOnDisk
 from aici_engine.cluster.node_info import budget as memory_budget
 from aici_engine.cluster.node_info import measure_rates
@@ -72,11 +70,6 @@ def assembly_maker(
 
 def read_token(config: EngineConfig) -> ClusterToken:
     return ClusterToken.read(config.token_file or default_token_path())
-
-
-def driver_name() -> str:
-    """Return a name that says to a stage that a driver which comes again is the same process."""
-    return f"{socket.gethostname()} (process {os.getpid()})"
 
 
 def plan_request(config: EngineConfig, compute: ComputeDevice, model: ModelOnDisk) -> PlanRequest:

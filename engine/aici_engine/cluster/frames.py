@@ -22,7 +22,7 @@ from msgspec import Meta, Struct
 from aici_base.errors import AiciError
 from aici_engine.failure import Failure as Failure
 
-VERSION: Final = 2
+VERSION: Final = 3
 """Of the messages. Peers of different versions refuse each other by name."""
 
 PIECE_BYTES: Final = 128 << 10

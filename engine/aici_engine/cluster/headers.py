@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, Self
 
 from aici_base.errors import UsageError
 from aici_base.tokenizer.gguf import INCOMPLETE, read_header
-from aici_engine.config import Dtype
+from aici_engine.config import Dtype, KVCacheDtype
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model_check import read_model_config
 from aici_engine.model_files import read_settings
@@ -63,7 +63,8 @@ class ModelSizes:
     `dtype`: the meaning of `auto` as far as headers tell. A converted GGUF model is stored as f32, and `auto` may find
     a smaller format without loss in the weights. `positions`: the embedding of positions, which most models lack.
     `head`: includes the final norm; without matrices if `tied`: the embedding serves as head too. `kv_numbers`: numbers
-    of the KV cache per token, for every layer. `context`, in tokens: the limit of the model.
+    of the KV cache per token, for every layer. `head_dim`: numbers of a key. `context`, in tokens: the limit of the
+    model.
     """
 
     name: str
@@ -74,6 +75,7 @@ class ModelSizes:
     head: PartSize
     tied: bool
     kv_numbers: tuple[int, ...]
+    head_dim: int
     hidden_size: int
     intermediate_size: int
     vocab_size: int
@@ -100,9 +102,13 @@ class ModelSizes:
         head = (self.embedding if self.tied else self.head).matrices if part.head else 0
         return 2 * (head + sum(layer.matrices for layer in self.layers[part.first : part.last]))
 
-    def token_bytes(self, part: LayerRange, dtype: Dtype) -> int:
-        """Return the bytes of the KV cache per token: f32 with f32 weights, else bf16."""
-        return sum(self.kv_numbers[part.first : part.last]) * (4 if dtype == "float32" else 2)
+    def token_bytes(self, part: LayerRange, dtype: Dtype, kv_cache_dtype: KVCacheDtype = "auto") -> int:
+        """Return the bytes of the KV cache per token. auto: f32 with f32 weights, else bf16. int8: a byte for each
+        number, and an f32 scale for each key and each value of a head."""
+        numbers = sum(self.kv_numbers[part.first : part.last])
+        if kv_cache_dtype == "int8":
+            return numbers + 4 * numbers // max(1, self.head_dim)
+        return numbers * (4 if dtype == "float32" else 2)
 
     def work_bytes(self, part: LayerRange, *, max_batch_tokens: int, max_num_seqs: int) -> int:
         """Return the bytes of scratch memory: activations of `max_batch_tokens` tokens, and logits with the head."""
@@ -199,6 +205,7 @@ class ModelSizes:
             **{end: _part(names, tensors) for end, names in ends.items()},
             tied=tied or not has_head,
             kv_numbers=settings.kv_numbers(num_layers),
+            head_dim=settings.head_dim,
             hidden_size=settings.number("hidden_size", "n_embd", "embedding_length"),
             intermediate_size=settings.intermediate_size,
             vocab_size=max((tensors[name].shape[0] for name in ends["embedding"]), default=0),
@@ -216,12 +223,19 @@ class _Settings:
         """Return the first setting that is there, or 0."""
         return next((int(self.values[name]) for name in names if isinstance(self.values.get(name), int)), 0)
 
+    @property
+    def heads(self) -> int:
+        return self.number("num_attention_heads", "n_head", "attention.head_count")
+
+    @property
+    def head_dim(self) -> int:
+        hidden = self.number("hidden_size", "n_embd", "embedding_length")
+        return self.number("head_dim", "attention.key_length") or hidden // max(1, self.heads)
+
     def kv_numbers(self, num_layers: int) -> tuple[int, ...]:
         """Return the numbers of keys and values per token, for every layer."""
-        heads = self.number("num_attention_heads", "n_head", "attention.head_count")
-        hidden = self.number("hidden_size", "n_embd", "embedding_length")
-        head_dim = self.number("head_dim", "attention.key_length") or hidden // max(1, heads)
-        numbers = head_dim + (self.number("attention.value_length") or head_dim)
+        heads = self.heads
+        numbers = self.head_dim + (self.number("attention.value_length") or self.head_dim)
         if self.number("kv_lora_rank"):  # latent attention: the cache holds the expanded keys and values
             keys = self.number("qk_nope_head_dim") + self.number("qk_rope_head_dim")
             return ((keys + self.number("v_head_dim")) * heads,) * num_layers

@@ -30,7 +30,7 @@ from aici_engine.cluster.address import StageAddress
 from aici_engine.cluster.token import ClusterToken
 
 Message = TypeVar("Message")
-Role: TypeAlias = Literal["driver", "stage", "node"]
+Role: TypeAlias = Literal["driver", "stage", "node", "engine"]
 Context: TypeAlias = "zmq.Context[zmq.Socket[bytes]]"
 
 CONNECT_S: Final = 5.0
@@ -61,6 +61,11 @@ LAN: Final = Heartbeats(0.3, 0.9, 128 << 10)
 """Fits links from 2 Mbit/s on."""
 WAN: Final = Heartbeats(1.0, 3.0, 1 << 20)
 """Fits links from 4 Mbit/s on."""
+
+
+def driver_name() -> str:
+    """Return a name that says to a stage that a driver which comes again is the same process."""
+    return f"{socket.gethostname()} (process {os.getpid()})"
 
 
 class Received(NamedTuple, Generic[Message]):
@@ -256,6 +261,12 @@ class StageLink(Generic[Message]):
         self._socket.connect(target.endpoint)
         self._send(frames.encode(self._hello))
 
+    @property
+    def fds(self) -> list[int]:
+        """Descriptors for the event loop of an owner that does not call `LinkGroup.wait`. After an event and after each
+        `send`, call `receive(0)` until nothing is left: a descriptor of ZeroMQ tells of a change once."""
+        return [int(self._socket.getsockopt(zmq.FD)), self._lost_fd]
+
     def wait_ready(self, timeout_s: float = CONNECT_S) -> None:
         """Wait until the peer has said its Hello. Raises LinkLostError, with the reason in plain words."""
         if not self.is_ready(timeout_s):
@@ -277,7 +288,8 @@ class StageLink(Generic[Message]):
             if hello.role != self._to:
                 raise UnavailableError(
                     f"a {hello.role} listens at {self.address.endpoint}, and this is the address of a {self._to}",
-                    hint="--stages takes what `aici stage` prints, and --nodes what `aici node join` prints",
+                    hint="--stages takes what `aici stage` prints, --nodes what `aici node join` prints, "
+                    "and --engines what `aici engine` prints",
                 )
         except AiciError as error:
             raise self._lose(LinkLostError(error.message, hint=error.hint)) from error

@@ -149,6 +149,11 @@ class StageServer(Generic[Message]):
             self._poller.register(item, zmq.POLLIN)
         group.add(self, self._socket, self._monitor)
 
+    @property
+    def fds(self) -> list[int]:
+        """See `StageLink.fds`."""
+        return [int(item.getsockopt(zmq.FD)) for item in (self._socket, self._monitor)]
+
     def receive(self, timeout_s: float | None = None) -> PeerEvent[Message] | None:
         """Return the next event; `None` after `timeout_s`.
 

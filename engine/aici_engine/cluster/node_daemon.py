@@ -47,7 +47,8 @@ _log = logging.getLogger(__name__)
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSettings:
     """`listen`: without a key. `head`: HOST:PORT of the cluster's Ray; None without Ray. `stage_command`: starts a
-    stage, which prints its address as the first line. `machine`: a report without stages, as measured."""
+    stage, which prints its address as the first line. `engine_command`: the same for the host of an engine.
+    `machine`: a report without stages, as measured."""
 
     listen: StageAddress
     keys: KeyPair
@@ -57,6 +58,7 @@ class NodeSettings:
     control: Path
     head: str | None = None
     insecure: bool = False
+    engine_command: list[str] = field(default_factory=list)
     stage_environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -151,14 +153,15 @@ class NodeDaemon:
 
     def _take(self, message: ToNode) -> None:
         match message:
-            case RunStage(pipeline):
+            case RunStage(pipeline, kind):
                 if pipeline in self._stages or self._is_leaving:
                     return
                 if len(self._stages) == MAX_STAGES:
                     _log.warning("a further stage is not started: %d stages run here", MAX_STAGES)
                 else:
-                    _log.info("starting a stage of %s", pipeline)
-                    self._stages[pipeline] = _KeptStage(self._stage_process())
+                    _log.info("starting %s of %s", "a stage" if kind == "stage" else "an engine", pipeline)
+                    command = self._settings.stage_command if kind == "stage" else self._settings.engine_command
+                    self._stages[pipeline] = _KeptStage(self._stage_process(command))
             case KillStage(pipeline, address):
                 stage = self._stages.get(pipeline)
                 if stage is not None and stage.process.answer == address:
@@ -173,9 +176,9 @@ class NodeDaemon:
                 if stage is not None and stage.process.answer == address:
                     stage.held, stage.held_start = held, stage.process.num_starts
 
-    def _stage_process(self) -> KeptProcess:
+    def _stage_process(self, command: list[str]) -> KeptProcess:
         process = KeptProcess(
-            self._settings.stage_command,
+            command,
             listen=lambda line: line if line.startswith("tcp://") else None,
             ready_timeout_s=STAGE_READY_S,
             environment=self._settings.stage_environment,

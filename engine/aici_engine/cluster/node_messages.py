@@ -4,11 +4,11 @@
     node daemon -> driver     NodeReport, after the greeting, as the answer to each message, and after each change;
                               Pong, as the answer to Ping
 
-A daemon starts a stage by name alone: its command line, its models and its memory are the daemon's own.
+A daemon starts a stage by name alone: command line, models and memory are the daemon's own.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from msgspec import Meta, Struct
 from msgspec.structs import replace
@@ -17,7 +17,7 @@ from aici_engine.cluster import frames
 from aici_engine.cluster.frames import Buffer, Count, HeldRange, Name, Number, Ping, Pong, Refused
 
 MAX_STAGES: Final = 64
-"""Of a node. A report with more could not be read."""
+"""Of a node. A longer report could not be read."""
 PipelineName: TypeAlias = Annotated[str, Meta(max_length=512, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
 """Without control characters: names are printed on terminals and in logs."""
 
@@ -27,12 +27,14 @@ class AskReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class RunStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="run"):
-    """Keep a stage for this pipeline from now on. A stage that runs already stays as it is, with its weights.
+    """Keep a stage for this pipeline from now on. A running stage stays unchanged, with all weights.
 
-    A node that is leaving, or has MAX_STAGES, starts none: its report comes without the stage.
+    `kind`: "engine" keeps the host of a whole engine in the place of a stage (`aici engine`).
+    A leaving node, or a node with MAX_STAGES, starts no stage: the report comes without the stage.
     """
 
     pipeline: PipelineName
+    kind: Literal["stage", "engine"] = "stage"
 
 
 class KillStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="kill"):
@@ -43,13 +45,13 @@ class KillStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 
 class EndStage(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="end"):
-    """The pipeline does not need its stage on this node any more."""
+    """The pipeline does not need the stage on the node any more."""
 
     pipeline: PipelineName
 
 
 class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="note"):
-    """The stage at `address` holds this range. A driver that comes later finds the range in the reports."""
+    """The stage at `address` holds this range. A later driver finds the range in the reports."""
 
     pipeline: PipelineName
     address: Name
@@ -58,7 +60,7 @@ class NoteRange(Struct, frozen=True, array_like=True, forbid_unknown_fields=True
 
 class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
     """`address`: of the stage; empty while it starts. `num_starts`: lives of the process so far. `age_s`: of this life.
-    `trouble`: the last words of a process that keeps ending."""
+    `trouble`: the last words of a process with repeated ends."""
 
     pipeline: PipelineName
     address: Name
@@ -70,7 +72,7 @@ class StageReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tr
 
 
 class NodeReport(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="node"):
-    """A machine, as `aici_engine.cluster.node_info` measures it, and its stages.
+    """A machine, measured by `aici_engine.cluster.node_info`, and the machine's stages.
 
     `is_leaving`: the machine is about to leave, and takes no new stages. `ray`: "off", "joining" or "joined".
     """
@@ -98,5 +100,5 @@ decode_from_node: Final[Callable[[Buffer], FromNode]] = frames.decoder(FromNode)
 
 
 def timeless(report: NodeReport) -> NodeReport:
-    """Return the report without what changes all the time."""
+    """Return the report without the figures of the moment."""
     return replace(report, stages=[replace(stage, age_s=0.0) for stage in report.stages])

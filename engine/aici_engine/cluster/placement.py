@@ -1,4 +1,4 @@
-"""Which node computes which layers, now and after a failure."""
+"""The layers of each node, now and after a failure."""
 
 import logging
 import threading
@@ -22,7 +22,7 @@ from aici_engine.config import DTYPES
 from aici_engine.model.stage_range import LayerRange
 
 SPARE_AFTER_S: Final = 2.0
-"""A node that is away for longer is replaced, if another node can take over without any other range being moved."""
+"""A node away for longer is replaced, if a free node can take over and no other range moves."""
 _PATIENCE_S: Final = 0.5
 _PROBE_S: Final = 3.0
 _GLANCE_S: Final = 0.1
@@ -32,11 +32,11 @@ _log = logging.getLogger(__name__)
 
 
 class ClusterPlacement:
-    """Plans a pipeline over the nodes of a cluster, and lets the node daemons keep its stages.
+    """Plans a pipeline over the nodes of a cluster, and lets the node daemons keep the stages.
 
     `pipeline`: the name under which daemons keep the stages; a driver of the same name finds the stages of the driver
     before it. `driver`: this machine. `model`: the digest of the model. `min_nodes`: no plan is made without so many
-    nodes beside this machine. `replan_after_s`: a node that is away for so long is planned without.
+    nodes beside this machine. `replan_after_s`: after so long, the plan is made without an absent node.
 
     `find` is called by one thread at a time; the placement has no thread of its own.
     """
@@ -67,15 +67,15 @@ class ClusterPlacement:
         self._replan_after_s = replan_after_s
         self._insecure = insecure
         self._given: set[str] = set()
-        """Addresses of stages that `find` has returned last."""
+        """The addresses of stages in the last answer of `find`."""
         self._ended: set[str] = set()
-        """Addresses of stages that were told to end, since their nodes leave."""
+        """The addresses of stages told to end, because the nodes leave."""
         self._trouble = ""
         self._lock = threading.Lock()
         links.watch(self._let_leave)
 
     def wait(self) -> StagePlaces:
-        """Wait without an end until the stages run. Reasons to wait are logged, each once."""
+        """Wait without an end until the stages run. Every reason to wait is logged once."""
         while True:
             since = self._links.num_changes
             try:
@@ -87,7 +87,7 @@ class ClusterPlacement:
                 self._links.wait_change(since, _PATIENCE_S)
 
     def keep_pages(self, num_pages: int) -> None:
-        """Plan for exactly this many pages from now on: the cache of a pipeline never changes its size."""
+        """Plan for exactly so many pages from now on: the cache of a pipeline never changes its size."""
         self._request = replace(self._request, num_pages=num_pages, min_pages=num_pages)
 
     def find(self) -> StagePlaces:
@@ -200,7 +200,7 @@ class ClusterPlacement:
         return plan
 
     def _plan_over(self, views: Sequence[NodeView], taking: Mapping[str, LayerRange] | None = None) -> PipelinePlan:
-        """`taking`: ranges that nodes take over from others, by the nodes' names."""
+        """`taking`: ranges taken over from other nodes, by the names of the new nodes."""
         infos = [self._info(view) for view in views]
         taken = [replace(info, held=(taking[info.name],)) if taking and info.name in taking else info for info in infos]
         return make_plan(self._request, [*taken, self._driver], driver=self._driver.name)
@@ -226,7 +226,7 @@ class ClusterPlacement:
         return None
 
     def _wait_for(self, away: Sequence[NodeView], *, moves: bool) -> None:
-        """Raise UnavailableError while nodes of the plan that are away may still come back."""
+        """Raise UnavailableError while absent nodes of the plan may still come back."""
         for view in away:
             lost_s = 0.0 if view.lost_at is None else time.monotonic() - view.lost_at
             patience_s = self._replan_after_s if moves else min(self._replan_after_s, SPARE_AFTER_S)
@@ -254,14 +254,14 @@ class ClusterPlacement:
         return next((stage for stage in stages if stage.pipeline == self._pipeline), None)
 
     def _is_usable(self, view: NodeView) -> bool:
-        """Return whether a stage can run on the node now. A node that wants to leave keeps the stage that it has."""
+        """Return whether a stage can run on the node now. A leaving node keeps its stage."""
         is_there = view.report is not None and view.lost_at is None
         return is_there and (not _is_leaving(view) or self._stage(view) is not None)
 
     # What the nodes are told.
 
     def _kill_silent(self) -> None:
-        """Kill stages that were given out and do not answer, although their daemons do."""
+        """Kill stages of the last answer that are silent while their daemons answer."""
         for address in self._given - self._ended:
             view = self._daemon_of(address)
             if view is not None and not self._answers(address) and address not in self._ended:
@@ -269,7 +269,7 @@ class ClusterPlacement:
                 self._links.send(view.member.address, KillStage(self._pipeline, address))
 
     def _daemon_of(self, address: str) -> NodeView | None:
-        """Return the node that can be reached and says that it runs the stage at `address`."""
+        """Return the reachable node whose report has the stage at `address`."""
         for view in self._links.nodes():
             stage = self._stage(view)
             if stage is not None and view.lost_at is None and stage.address == address:
@@ -277,7 +277,7 @@ class ClusterPlacement:
         return None
 
     def _answers(self, address: str) -> bool:
-        """Return whether the stage answers, or is known by now to be gone."""
+        """Return whether the stage answers, or is known to be gone."""
         with LinkGroup(self._token, role="node", name="probe", insecure=self._insecure) as group, suppress(AiciError):
             stage = StageAddress.parse(address)
             link = StageLink(group, stage, decode_from_stage, max_body_bytes=0, connect_s=_PROBE_S)
@@ -288,7 +288,7 @@ class ClusterPlacement:
         return False
 
     def _let_leave(self) -> None:
-        """End the stage on a node that wants to leave, as soon as others can take its layers. Then the stage is lost,
+        """End the stage on a leaving node, as soon as other nodes can take the layers. Then the stage is lost,
         and `find` is called."""
         with self._lock:
             views = self._links.nodes()
@@ -309,7 +309,7 @@ class ClusterPlacement:
             _log.info("%s", line)
 
     def _claim_more(self) -> None:
-        """Ask for one more machine with all the room that is missing: what an autoscaler acts upon."""
+        """Ask for a further machine with all the missing room: an autoscaler acts upon the request."""
         sizes, dtype = self._request.sizes, self._request.dtype
         pages = self._request.least_pages * self._request.page_size * sizes.token_bytes(sizes.whole, dtype)
         rooms = [view.report.budget_bytes for view in self._links.nodes() if self._is_usable(view) and view.report]
@@ -337,12 +337,12 @@ def _names(plan: PipelinePlan) -> set[str]:
 
 
 def _moves(old: PipelinePlan, new: PipelinePlan) -> bool:
-    """Return whether a node that has a range in both plans has another one in the new plan."""
+    """Return whether a node with a range in both plans gets a different range in the new plan."""
     before = {stage.node.name: stage.part for stage in old.stages}
     return any(before.get(stage.node.name, stage.part) != stage.part for stage in new.stages)
 
 
 def _why(views: Sequence[NodeView]) -> str:
-    """Return why nodes that are known are not there."""
+    """Return why known nodes are absent."""
     away = [f"{view.name}: {view.trouble}" for view in views if view.lost_at is not None and view.trouble]
     return f" ({'; '.join(away)})" if away else ""

@@ -10,7 +10,7 @@ An account fills again slowly, and a kind that uses up its account again is hurr
 outlives the requests: a new request does not begin anew. An owner has an account too, so that many modules gain little.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -64,16 +64,16 @@ class GuestPatience:
 
     def begin_step(self, running: Iterable["Sequence"]) -> None:
         """Note which kinds of sequences have work in this step."""
-        self._active = {_kind(seq) for seq in running if not seq.guest.suspended}
+        self._active = {seq.kind for seq in running if not seq.guest.suspended}
 
-    def limits(self, seqs: Iterable["Sequence"], free_s: float | None) -> Patience | None:
+    def limits(self, seqs: Collection["Sequence"], free_s: float | None) -> Patience | None:
         """Return how long a turn waits for the guests of `seqs`; None without a bound.
 
         `free_s`: the expected time of the forward pass beside the turn; None for a round, which precedes the pass.
         """
-        others = {seq.seq_id: _kind(seq) for seq in seqs}
-        if not self._active or not (self._active - set(others.values()) or len(self._active) > 1):
+        if not self._active or (len(self._active) == 1 and any(seq.kind in self._active for seq in seqs)):
             return None
+        others = {seq.seq_id: seq.kind for seq in seqs}
         now = self._now() if self._accounts else 0.0
         hurried: list[SeqId] = [seq_id for seq_id, kind in others.items() if self._is_hurried(kind, now)]
         return Patience(
@@ -82,7 +82,7 @@ class GuestPatience:
 
     def charge(self, seq: "Sequence", waited_s: float) -> None:
         """Others waited so long for the guest of `seq`."""
-        now, kind = self._now(), _kind(seq)
+        now, kind = self._now(), seq.kind
         for key, most_s in ((kind, _KIND_S), ((kind[0], ""), _OWNER_S)):
             if key not in self._accounts:
                 self._make_room(now)
@@ -101,7 +101,3 @@ class GuestPatience:
         if len(self._accounts) >= _MOST_ACCOUNTS:
             kept = {key: account for key, account in self._accounts.items() if account.until > now}
             self._accounts = kept if len(kept) < _MOST_ACCOUNTS else {}
-
-
-def _kind(seq: "Sequence") -> _Kind:
-    return seq.share.owner, None if seq.controller is None else seq.controller.module_id

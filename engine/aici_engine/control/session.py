@@ -19,17 +19,18 @@ sequence only.
 import time
 from bisect import insort
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from aici_base.errors import AiciError, ControllerError, UsageError
 from aici_base.ids import SeqId, TokenId
+from aici_engine.control.calm_record import CalmRecord
 from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.guest_patience import GuestPatience
 from aici_engine.control.guest_time import GuestTime
@@ -58,8 +59,7 @@ MAX_FORKS_IN_ALL = 1024
 """Sequences of one request, ended and refused sequences included: the request's result lists every fork."""
 
 
-@dataclass(frozen=True, slots=True)
-class GuestAnswer:
+class GuestAnswer(NamedTuple):
     """The answer for one sequence: a splice, or `bits`, the mask (least significant bit first, 1: allowed).
 
     `took_s`: seconds in which the guest computed.
@@ -71,7 +71,7 @@ class GuestAnswer:
 
     def copy(self) -> "GuestAnswer":
         """Return an answer with bits of its own."""
-        return replace(self, bits=self.bits.copy())
+        return self._replace(bits=self.bits.copy())
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +101,8 @@ class GuestSession:
     At most `max_guests` guests live or start at a time, because a guest is a process; further guests start when guests
     are dropped. `more_guests`: further places, for the first guests of owners without a guest, so that an owner with
     long runs in all places does not keep others out. Forks do not count: the runtime bounds the number of forks.
-    `new_id` makes the ids of forks. A guest is calm after `calm_rounds` rounds; the number doubles for a guest that was
-    wrongly taken for calm.
+    `new_id` makes the ids of forks. A guest is calm after `calm_rounds` rounds, or sooner (`CalmRecord`); the number
+    doubles for a guest that was wrongly taken for calm.
     """
 
     def __init__(
@@ -125,7 +125,7 @@ class GuestSession:
         self._more_guests = more_guests
         self._eos_tokens = eos_tokens
         self._new_id = new_id
-        self._calm_rounds = calm_rounds
+        self._calm_record = CalmRecord(calm_rounds)
         self._to_start: list[_Start] = []
         self._started: dict[SeqId, str] = {}
         """The owners of the guests that live or start, by sequence."""
@@ -137,7 +137,8 @@ class GuestSession:
         self._calm: dict[SeqId, Sequence] = {}
         """The calm guests of this step."""
         self._heard: set[SeqId] = set()
-        """Guests wrongly taken for calm: the last `answers` had all that the next round would ask."""
+        """Guests that the next round need not ask: an answer had all of it already. Mostly guests wrongly taken for
+        calm."""
         self._kept: dict[SeqId, GuestAnswer] = {}
         """Answers of lost steps, by sequence."""
         self._used: dict[SeqId, GuestAnswer] = {}
@@ -161,6 +162,7 @@ class GuestSession:
         self._started.pop(seq.seq_id, None)
         self._begun_at.pop(seq.seq_id, None)
         if self._bound.pop(seq.seq_id, None) is not None:
+            self._calm_record.add(seq)
             self._freed.append(seq.seq_id)
             self._calm.pop(seq.seq_id, None)
             self._kept.pop(seq.seq_id, None)
@@ -247,15 +249,22 @@ class GuestSession:
                 for seq_id, seq in self._bound.items()
                 if seq.group not in left_out and seq_id not in self._kept
             }
-        heard = self._heard & others.keys()
-        self._heard -= heard
-        others = {seq_id: seq for seq_id, seq in others.items() if seq_id not in heard}
-        self._calm = {seq_id: seq for seq_id, seq in others.items() if self._is_calm(seq)}
-        asked = {seq_id: seq for seq_id, seq in others.items() if seq_id not in self._calm}
+        if self._heard and (heard := self._heard & others.keys()):
+            self._heard -= heard
+            others = {seq_id: seq for seq_id, seq in others.items() if seq_id not in heard}
+        asked: dict[SeqId, Sequence] = {}
+        self._calm = {}
+        for seq_id, seq in others.items():
+            (self._calm if self.is_calm(seq) else asked)[seq_id] = seq
         # Guests to be freed can wait for the message of `ask`.
         if asked or fresh or (self._freed and not self._calm):
             self._send(asked, fresh=fresh)
             self._receive()
+
+    def bind(self, fresh: Seq[Sequence]) -> None:
+        """Bind the guests of new sequences, and ask these guests alone, as `round` does. Call after `answers`."""
+        self._send({}, fresh=fresh)
+        self._receive()
 
     def ask(self, seqs: Seq[Sequence], expected_s: float = 0.0) -> list[NewFork]:
         """Ask for the masks of `seqs`, which are about to be sampled. Return the forks of those that want to fork.
@@ -268,16 +277,25 @@ class GuestSession:
         if self._kept:
             self._used = {seq.seq_id: self._kept.pop(seq.seq_id) for seq in seqs if seq.seq_id in self._kept}
             seqs = [seq for seq in seqs if seq.seq_id not in self._used]
-        new = {seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)] for seq in seqs}
         if not (seqs or self._calm):
             return []
-        ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *(MidOp(i, seq.seq_id) for i in new[seq.seq_id]))]
+        new = {
+            seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)]
+            for seq in seqs
+            if seq.guest.num_branches > 1
+        }
+        ops = [MidOp(seq.seq_id) for seq in seqs]
+        if new:
+            ops = [op for seq in seqs for op in (MidOp(seq.seq_id), *_clones(seq.seq_id, new.get(seq.seq_id, ())))]
         sent = self._send(self._calm, ops=ops, to_sample=seqs, free_s=expected_s)
+        if not new:
+            sent.to_sample.extend(seqs)
+            return []
         # Only after the message was sent: a refused message has no answer and forks nothing.
         new_forks = []
         for seq in seqs:
             seq.guest.num_branches = 1
-            forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new[seq.seq_id]]
+            forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new.get(seq.seq_id, ())]
             sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
             self._shares |= {fork.child.seq_id: fork.child.share for fork in forks}
@@ -304,17 +322,23 @@ class GuestSession:
             if result is None and seq.seq_id in sent.asked:
                 self._heard.add(seq.seq_id)
                 continue
-            if self._noted(seq, result) and result is not None:
+            # Nearly all guests answer, log nothing and write no variable.
+            is_usual = result is not None and not (result.error or result.logs or result.storage)
+            if (is_usual or self._noted(seq, result)) and result is not None:
                 answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         # A second `ask` before the next round must not ask calm guests again.
         self._calm = {}
         return answers
 
+    def hear(self, seq: Sequence) -> None:
+        """The last `round` was held for this sequence in the place of the next round, which leaves the sequence out."""
+        self._heard.add(seq.seq_id)
+
     def keep(self, answers: Mapping[SeqId, GuestAnswer]) -> None:
         """Keep the answers of a lost step, with bits of their own, until the sequences are asked again."""
         self._kept |= {seq_id: answer for seq_id, answer in answers.items() if seq_id in self._bound}
 
-    def _is_calm(self, seq: Sequence) -> bool:
+    def is_calm(self, seq: Sequence) -> bool:
         """Return whether the next round need not wait for the guest.
 
         Forks share variables, so all forks of a request are asked before any fork goes on. A sequence without room ends
@@ -334,7 +358,7 @@ class GuestSession:
         patience = self._patience.limits([*asked.values(), *fresh, *to_sample], free_s)
         posts = [op for op in self._posts if op.id in asked]
         sent = _Sent(posts, list(fresh), dict(asked), [], len(self._freed), patience)
-        self._posts = [op for op in self._posts if op.id not in asked]
+        self._posts = [op for op in self._posts if op.id not in asked] if len(posts) < len(self._posts) else []
         self._runtime.send_turn(
             post_ops=sent.posts,
             pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh],
@@ -364,22 +388,32 @@ class GuestSession:
             self._bound[seq.seq_id] = seq
             self._shares[seq.seq_id] = seq.share
             seq.guest.bound = True
-            seq.guest.calm_rounds = self._calm_rounds
+            seq.guest.calm_rounds = self._calm_record.rounds_until_calm(seq)
         self._start_next()
-        # The sequence of a calm guest may have ended since the message was sent.
-        asked = {seq_id: seq for seq_id, seq in sent.asked.items() if seq_id in self._bound}
         # Most guests just go on. Such a guest has a mask in the answer, and no result of pre.
-        silent = {seq_id: seq for seq_id, seq in asked.items() if seq_id in turn.mid and seq_id not in turn.pre}
-        for seq in silent.values():
-            seq.guest.num_calm += 1
-        for op in sent.posts:
-            if op.id in silent or op.id not in asked:
+        # The sequence of a calm guest may have ended since the message was sent.
+        asked: dict[SeqId, Sequence] = {}
+        for seq_id, seq in sent.asked.items():
+            if seq_id in self._bound:
+                if seq_id in turn.mid and seq_id not in turn.pre:
+                    seq.guest.went_on()
+                else:
+                    asked[seq_id] = seq
+        self._apply(sent, turn, asked)
+        return sent, turn
+
+    def _apply(self, sent: _Sent, turn: Turn, asked: Mapping[SeqId, Sequence]) -> None:
+        """Apply the results of post and pre for `asked` and for new guests."""
+        for op in sent.posts if asked else ():
+            if op.id not in asked:
                 continue
             seq = asked[op.id]
             post = turn.post.get(op.id)
             if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
+                if not seq.guest.last_was_eos:  # a guest told of an EOS is asked first
+                    seq.guest.wished()
                 seq.end(_stopped(seq))
-        seqs = [*(seq for seq_id, seq in asked.items() if seq_id not in silent), *sent.fresh]
+        seqs = [*asked.values(), *sent.fresh]
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
@@ -391,7 +425,6 @@ class GuestSession:
         for group in {seq.group.request_id: seq.group for seq in seqs}.values():
             if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
-        return sent, turn
 
     def slowed(self) -> frozenset[SequenceGroup]:
         """Return the requests that sit out the next step, because their owner's budget of processor time is used up."""
@@ -457,10 +490,13 @@ class GuestSession:
         self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
 
     def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
-        seq.guest.num_calm = seq.guest.num_calm + 1 if pre == _GO_ON else 0
-        if pre != _GO_ON and seq.seq_id in self._calm:
-            # The guest lost this step: the wish came too late for the forward pass.
-            seq.guest.calm_rounds *= 2
+        if pre == _GO_ON:
+            seq.guest.went_on()
+        else:
+            seq.guest.wished()
+            if seq.seq_id in self._calm:
+                # The guest lost this step: the wish came too late for the forward pass.
+                seq.guest.calm_rounds *= 2
         try:
             self._check(pre.ff_tokens)
         except ControllerError as error:
@@ -498,6 +534,10 @@ class GuestSession:
         if error is not None:
             seq.end(FinishReason.FAIL, error)
         return error is None
+
+
+def _clones(parent_id: SeqId, seq_ids: Iterable[SeqId]) -> Iterable[MidOp]:
+    return (MidOp(seq_id, parent_id) for seq_id in seq_ids)
 
 
 def _stopped(seq: Sequence) -> FinishReason:

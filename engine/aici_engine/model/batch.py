@@ -103,8 +103,11 @@ class StepBatch:
     requested logits, in the order of the chunks. `decodes` and `chunks`, or `pages`, are built on first use.
     """
 
-    def __init__(self, chunks: Sequence[Chunk], page_size: int, device: torch.device) -> None:
-        """`chunks` must not be empty, and every chunk must have a token."""
+    def __init__(
+        self, chunks: Sequence[Chunk], page_size: int, device: torch.device, tokens: torch.Tensor | None = None
+    ) -> None:
+        """`chunks` must not be empty, and every chunk must have a token. `tokens`: of chunks of one token each, on the
+        device, in place of the tokens in the chunks."""
         order = sorted(range(len(chunks)), key=lambda i: (len(chunks[i].tokens) > 1, chunks[i].end))
         self._order = order
         self._sorted = [chunks[i] for i in order]
@@ -116,6 +119,8 @@ class StepBatch:
         writes = np.concatenate([self._rows(chunk, chunk.start) for chunk in self._sorted])
         self._ends = dict(zip(order, self._firsts[1:].tolist(), strict=True))
         self.input_ids = copy_to_device(ids, device)[None]
+        if tokens is not None:
+            self.input_ids = tokens.long()[copy_to_device(np.array(order, np.int64), device)][None]
         self.position_ids = copy_to_device(positions, device)[None]
         self.write_rows = copy_to_device(writes, device)
         self.logit_rows = self._last_rows(chunk.num_logits for chunk in chunks)

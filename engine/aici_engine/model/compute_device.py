@@ -57,7 +57,7 @@ def _has_driver() -> bool:
 
 
 def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
-    """Choose the GPU if the configuration allows a GPU, else the CPU. int8 and int4 weights run on the CPU.
+    """Choose the GPU if the configuration allows a GPU, else the CPU. int4 weights need a configuration with `cuda`.
 
     Raises UsageError if the configuration asks for a GPU and torch sees no GPU.
     """
@@ -71,5 +71,6 @@ def choose_device(config: EngineConfig, *, has_gpu: bool) -> ComputeDevice:
             hint=f"torch {torch.__version__} was built "
             + (f"for CUDA {version}: does nvidia-smi list a GPU?" if version else "for the CPU alone: install another"),
         )
-    is_gpu = has_gpu and config.device != "cpu" and config.dtype not in ("int8", "int4")
+    fits = config.device == "cuda" or config.dtype not in ("int8", "int4")
+    is_gpu = has_gpu and config.device != "cpu" and fits
     return ComputeDevice("cuda" if is_gpu else "cpu", config.page_size or (GPU_PAGE if is_gpu else CPU_PAGE))

@@ -8,6 +8,7 @@ into the memory of the recording.
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import chain
 from typing import Final
 
 import numpy as np
@@ -55,20 +56,30 @@ class PaddedBatch:
         self.position_ids = self._positions.long()[None]
         self.write_rows = self._kv_rows.long()
 
-    def fill(self, chunks: Sequence[Chunk]) -> None:
-        """Copy at most `size` chunks to the device: one token a chunk, at most `max_pages` pages a sequence."""
+    def fill(self, chunks: Sequence[Chunk], tokens: torch.Tensor | None = None) -> None:
+        """Copy at most `size` chunks to the device: one token a chunk, at most `max_pages` pages a sequence.
+
+        `tokens`: the tokens on the device, in place of those in the chunks.
+        """
+        num = len(chunks)
         rows = np.zeros((4, self._size), np.int32)
         ids, positions, kv_rows, lens = rows
-        kv_rows[:], lens[:] = self._spare * self._page_size, 1
+        kv_rows[num:], lens[num:] = self._spare * self._page_size, 1
+        ids[:num] = [chunk.tokens[0] for chunk in chunks]
+        positions[:num] = [chunk.start for chunk in chunks]
+        lens[:num] = positions[:num] + 1
+        last, offsets = np.divmod(positions[:num], self._page_size)
         table = np.full((self._size, self._max_pages), self._spare, np.int32)
-        for i, chunk in enumerate(chunks):
-            pages = chunk.pages[: chunk.start // self._page_size + 1]
-            table[i, : len(pages)] = pages
-            ids[i], positions[i], lens[i] = chunk.tokens[0], chunk.start, chunk.end
-            kv_rows[i] = pages[-1] * self._page_size + chunk.start % self._page_size
+        pages = chain.from_iterable(
+            chunk.pages[: index + 1] for chunk, index in zip(chunks, last.tolist(), strict=True)
+        )
+        table[:num][np.arange(self._max_pages) <= last[:, None]] = np.fromiter(pages, np.int32, int(last.sum()) + num)
+        kv_rows[:num] = table[np.arange(num), last] * self._page_size + offsets
         starts = np.concatenate([[0], lens.cumsum()])
         numbers = np.concatenate([rows.reshape(-1), starts, table.reshape(-1)]).astype(np.int32)
         self._numbers.copy_(copy_to_device(numbers, self._numbers.device))
+        if tokens is not None:
+            self._ids[: len(chunks)] = tokens
 
 
 class RecordedSteps:
@@ -85,8 +96,8 @@ class RecordedSteps:
         self._record: Record | None = record
         self._known: dict[int, tuple[PaddedBatch, Run]] = {}
 
-    def __call__(self, chunks: Sequence[Chunk]) -> torch.Tensor | None:
-        """Return one row of logits per chunk, valid until the next call.
+    def __call__(self, chunks: Sequence[Chunk], tokens: torch.Tensor | None = None) -> torch.Tensor | None:
+        """Return one row of logits per chunk, valid until the next call. `tokens`: see `PaddedBatch.fill`.
 
         Return None if the step is not a decode step, or if the model cannot be recorded.
         """
@@ -97,7 +108,7 @@ class RecordedSteps:
             if self._record is None:
                 return None
             batch = self._new(size)
-            batch.fill(chunks)
+            batch.fill(chunks, tokens)
             try:
                 self._known[size] = batch, self._record(partial(self._run, batch))
             except RuntimeError as error:
@@ -105,7 +116,7 @@ class RecordedSteps:
                 self._record = None
                 return None
         batch, replay = self._known[size]
-        batch.fill(chunks)
+        batch.fill(chunks, tokens)
         return replay()[: len(chunks)]
 
 

@@ -1,5 +1,7 @@
 """The FlashAttention of torch, on the pages of the cache."""
 
+import inspect
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -17,6 +19,7 @@ Attend = Callable[..., Any]
 
 _MAX_HEAD_DIM: Final = 256
 _AMPERE: Final = (8, 0)
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,14 +70,25 @@ class FlashKernel:
 
 
 def kernel_for(device: torch.device, dtype: torch.dtype, layers: Sequence[LayerShape]) -> FlashKernel | None:
-    """Return the kernel, or None if FlashAttention cannot run: it needs an NVIDIA GPU (Ampere or newer) and `suits`."""
+    """Return the kernel, or None if FlashAttention cannot run: it needs an NVIDIA GPU (Ampere or newer), `suits`, and a
+    torch that `reads_pages`."""
     if device.type != "cuda" or torch.version.cuda is None or not suits(dtype, layers):
         return None
     if torch.cuda.get_device_capability(device) < _AMPERE:
         return None
     from torch.nn.attention.varlen import varlen_attn
 
+    if not reads_pages(varlen_attn):
+        _log.warning(
+            "torch %s has no FlashAttention for pages: attention is slow; torch 2.13 has it", torch.__version__
+        )
+        return None
     return FlashKernel(varlen_attn, GPU_PAGE)
+
+
+def reads_pages(attend: Attend) -> bool:
+    """Whether `attend` takes tables of pages. The function of torch 2.11 does not."""
+    return "block_table" in inspect.signature(attend).parameters
 
 
 def suits(dtype: torch.dtype, layers: Sequence[LayerShape]) -> bool:

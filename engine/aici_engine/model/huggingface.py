@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from aici_base.ids import TokenId
+from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.storage import KVStorage, LayerShape
 from aici_engine.model import cuda_graphs
@@ -40,8 +40,16 @@ class HuggingFaceModel(HuggingFaceStage):
         self.context = context
         self.eos_tokens = eos_tokens
         self.states_size: int = module.get_output_embeddings().weight.shape[1]
+        self.same_bits = False
         self._record = record or (cuda_graphs.record if self.device.type == "cuda" else None)
         self._steps: dict[int, RecordedSteps] = {}
+
+    def warm_up(self, storage: KVStorage) -> None:
+        """See `AheadModel`: steps are compiled and recorded at their first call."""
+        pages = [PageId(page) for page in range(min(2, len(storage.keys[0]) // storage.page_size))]
+        self.forward(storage, [Chunk(SeqId(0), [TokenId(0)] * 2, 0, pages[:1], 1)])
+        for num in range(1, len(pages) + 1):
+            self.forward(storage, [Chunk(SeqId(page), [TokenId(0)], 0, [page], 1) for page in pages[:num]])
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         kernel = self._kernel
@@ -70,6 +78,16 @@ class HuggingFaceModel(HuggingFaceStage):
         recorded = self._steps.get(id(storage))
         logits = None if recorded is None else recorded(chunks)
         return self.run(storage, chunks, None) if logits is None else logits
+
+    @torch.inference_mode()
+    def forward_ahead(self, storage: KVStorage, chunks: Sequence[Chunk], tokens: torch.Tensor) -> torch.Tensor:
+        """See `AheadModel`."""
+        recorded = self._steps.get(id(storage))
+        logits = None if recorded is None else recorded(chunks, tokens)
+        if logits is not None:
+            return logits
+        batch = StepBatch(chunks, storage.page_size, self.device, tokens)
+        return self._run_tokens(storage, batch)
 
     def _forward_with_states(
         self, storage: KVStorage, chunks: Sequence[Chunk], final_states: FinalStates

@@ -15,7 +15,8 @@ class Model(Protocol):
 
     `layers`, `dtype`: shapes and number type of the KV cache; the type is numpy's or torch's, as the arrays are.
     `eos_tokens`: any member ends a sequence. `context`: the largest number of positions. `device`: where the logits
-    are; its text is cpu or cuda. `states_size`: the numbers of a final state.
+    are; its text is cpu or cuda. `states_size`: the numbers of a final state. `same_bits`: the logits of a token are
+    the same bits alone and in a chunk.
     """
 
     layers: list[LayerShape]
@@ -26,6 +27,7 @@ class Model(Protocol):
     dtype: Any
     device: Any
     states_size: int
+    same_bits: bool = False
 
     @property
     def token_bytes(self) -> int:

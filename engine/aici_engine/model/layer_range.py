@@ -1,7 +1,7 @@
-"""Cut a transformers decoder to a range of its layers.
+"""Cut a transformers decoder to a range of layers.
 
-The cut happens in two parts. Before the weights are loaded, `cut` drops the modules outside the range; the other
-modules keep their names, so that transformers finds their tensors. After loading, `renumber` counts the layers from 0.
+The cut happens in two parts. Before the weights are loaded, `cut` drops the modules outside the range; the remaining
+modules keep their names, and transformers finds the tensors. After loading, `renumber` counts the layers from 0.
 """
 
 import contextlib
@@ -30,14 +30,14 @@ _EMBEDDINGS: Final = ("embed_tokens", "embed_in", "wte")
 _POSITIONS: Final = ("wpe",)
 _NORMS: Final = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 _BY_LAYER: Final = ("layer_types",)
-"""Lists of the configuration that a forward pass reads by the number of a layer."""
+"""Lists of the configuration, read by the number of a layer in a forward pass."""
 
 
 class Entrance:
-    """Replaces the input of one module by states of another stage.
+    """Replaces the input of a module by states of the previous stage.
 
-    A decoder changes embeddings before the first layer: some families scale them, GPT-2 adds positions. States of
-    another stage had this already, so they enter behind it.
+    A decoder changes embeddings before the first layer: some families scale, GPT-2 adds positions. The previous
+    stage has done so already, so its states enter behind.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
@@ -61,7 +61,7 @@ class Entrance:
 
 
 class NoPositions(torch.nn.Module):
-    """In the place of an embedding of positions that another stage adds."""
+    """In the place of an embedding of positions, added by the first stage."""
 
     def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
         return torch.zeros((), device=position_ids.device).expand(*position_ids.shape, 1)
@@ -164,7 +164,7 @@ def _child(decoder: Any, names: tuple[str, ...]) -> Any:
 
 
 def _drop_other_towers(module: Any, decoder: Any) -> None:
-    """Drop what belongs neither to the decoder nor to the head: vision, audio."""
+    """Drop all parts but decoder and head: vision, audio."""
     kept = {id(decoder), id(module.get_output_embeddings())}
     for parent in list(module.modules()):
         if parent is not decoder and any(each is decoder for each in parent.modules()):

@@ -17,6 +17,7 @@ from aici_engine.config import Dtype
 from aici_engine.model import attention, probe
 from aici_engine.model.attention import AttentionKernel
 from aici_engine.model.huggingface import HuggingFaceModel
+from aici_engine.model.int4_linear import use_int4
 from aici_engine.model.lora import merge_lora
 from aici_engine.model_files import read_settings
 
@@ -41,6 +42,7 @@ def load_model(
     that cannot be used.
     """
     register()
+    packs_int4 = dtype == "int4" and device is not None and device.type == "cuda"
     for name in ("config.json", "generation_config.json"):  # an error of transformers would not name the file
         read_settings(folder / name)
     # Any: the annotations miss that `output_loading_info` makes the result a pair.
@@ -50,7 +52,7 @@ def load_model(
             module, report = auto.from_pretrained(
                 folder,
                 # f32 for quantized weights: code * scale + min fits no smaller type exactly.
-                dtype=torch.bfloat16 if dtype == "bfloat16" else torch.float32,
+                dtype=torch.bfloat16 if dtype == "bfloat16" or packs_int4 else torch.float32,
                 attn_implementation=probe.IMPLEMENTATION,
                 local_files_only=True,
                 trust_remote_code=False,  # the default, None, asks at the terminal
@@ -64,7 +66,7 @@ def load_model(
     check_complete(report, str(folder))
     if lora is not None:
         merge_lora(module, lora)
-    return adopt(module.eval(), eos_tokens=eos_tokens, device=device, kernel=kernel)
+    return adopt(module.eval(), eos_tokens=eos_tokens, device=device, kernel=kernel, int4=packs_int4)
 
 
 def adopt(
@@ -73,10 +75,12 @@ def adopt(
     eos_tokens: frozenset[TokenId],
     device: torch.device | None = None,
     kernel: AttentionKernel | None = None,
+    int4: bool = False,
 ) -> HuggingFaceModel:
     """Wrap a transformers model in memory. The attention implementation of `module` is replaced for good.
 
-    `device`: move the model there; None leaves the model where it is. Raises UsageError as `load_model` does.
+    `device`: move the model there; None leaves the model where it is. `int4`: pack the weights for torch's kernels, on
+    `device`. Raises UsageError as `load_model` does.
     """
     register()
     config = module.config.get_text_config(decoder=True)
@@ -90,6 +94,8 @@ def adopt(
     )
     if not layers:
         raise UsageError(f"{name} cannot run on this engine: it has no layers")
+    if int4:
+        use_int4(module, module.device if device is None else device)  # after the probe, which computes on the CPU
     return HuggingFaceModel(
         module.to(device),
         layers=layers,

@@ -21,6 +21,7 @@ here. To run a family on the C decoder:
 
 import logging
 
+from aici_base.errors import UsageError
 from aici_engine.config import EngineConfig
 from aici_engine.cpu_threads import default_threads
 from aici_engine.extras import needed_for
@@ -51,7 +52,7 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
     elif config.lora is not None:
         reason = "it has an adapter, which torch merges"
     elif packed := packed_cache.load(config.model_dir, config.dtype):
-        return NativeModel(packed, pool)
+        return NativeModel(packed, pool, config.kv_cache_dtype)
     else:
         try:
             packed = load_folder(config.model_dir, config.dtype)
@@ -60,8 +61,16 @@ def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
             _log.info("transformers loads the model: %s", reason)
         else:
             packed_cache.save(packed, config.model_dir, config.dtype)
-            return NativeModel(packed, pool)
+            return NativeModel(packed, pool, config.kv_cache_dtype)
     with needed_for(f"the model in {config.model_dir}, because {reason}"):
         # Imported here: torch and transformers take two seconds to import.
         from aici_engine.native.torch_backend import make_torch_model
-    return make_torch_model(config, compute, pool)
+    model = make_torch_model(config, compute, pool)
+    if config.kv_cache_dtype != "auto" and not isinstance(model, NativeModel):
+        raise UsageError(
+            f"keys and values in {config.kv_cache_dtype} need the kernels, which do not run the whole model: {reason}",
+            hint="leave kv_cache_dtype out",
+            cli_hint="leave --kv-cache-dtype out",
+            param="kv_cache_dtype",
+        )
+    return model

@@ -1,7 +1,7 @@
 """ctypes declarations of the functions and structures in `src/*.c`. Field order must equal the C sources."""
 
 import ctypes
-from ctypes import POINTER, Structure, c_float, c_int32, c_size_t, c_void_p
+from ctypes import POINTER, Structure, c_double, c_float, c_int32, c_size_t, c_void_p
 from enum import IntEnum
 
 
@@ -122,12 +122,22 @@ class CAttention(Structure):
     )
 
 
+class CProfile(Structure):
+    """By kind of work: products of the layers, product of the head, attention, rest."""
+
+    _fields_ = (("seconds", c_double * 4), ("operations", c_double * 4))
+
+
 def declare(library: ctypes.CDLL) -> None:
     """Declare argument and result types of the functions in `library`. Calls release the GIL."""
     library.aici_pool_new.argtypes = [c_int32]
     library.aici_pool_new.restype = c_void_p
     library.aici_pool_free.argtypes = [c_void_p]
     library.aici_pool_free.restype = None
+    library.aici_pool_profile.argtypes = [c_void_p, POINTER(CProfile)]
+    library.aici_pool_profile.restype = None
+    library.aici_peak.argtypes = [c_void_p, c_int32, c_int32]
+    library.aici_peak.restype = None
     library.aici_linear_memory.argtypes = [POINTER(CMatrix), c_int32]
     library.aici_linear_memory.restype = c_size_t
     library.aici_linear.argtypes = [c_void_p, POINTER(CMatrix), c_void_p, c_int32, c_void_p, c_void_p]

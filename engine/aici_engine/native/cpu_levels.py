@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
-from aici_controllers.object_cache import digest
+from aici_base.native_library import source_number
 
 SOURCES: Final = Path(__file__).resolve().parent / "src"
 LIBRARIES: Final = Path(__file__).resolve().parent / "lib"
@@ -64,10 +64,6 @@ def features() -> frozenset[str]:
     return frozenset(set.intersection(*cores)) if cores else frozenset()
 
 
-def source_files() -> list[Path]:
-    return sorted([*SOURCES.glob("*.c"), *SOURCES.glob("*.h")])
-
-
 def abi() -> int:
     """Return a hash of the C sources. A library with another number was built from other sources."""
-    return int(digest(source_files(), SOURCES)[:7], 16)
+    return source_number(SOURCES)

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,22 +13,27 @@ from aici_base.errors import UsageError
 from aici_engine.arrays import as_bf16, as_floats
 from aici_engine.config import Dtype
 from aici_engine.cpu_threads import default_threads
-from aici_engine.model.tensor_source import FolderSource, TensorSource
+from aici_engine.model.tensor_source import DTYPES, FolderSource, TensorSource
 from aici_engine.model_check import read_model_config
 from aici_engine.model_files import read_settings
 from aici_engine.native.bindings import Format
-from aici_engine.native.decoder_config import FORMATS, DecoderConfig
+from aici_engine.native.decoder_config import FORMATS
 from aici_engine.native.known_model import KnownModel, NotKnownError, known_model
-from aici_engine.native.matrix_layout import LANES, pack
+from aici_engine.native.malloc import large_blocks_returned
+from aici_engine.native.matrix_layout import LANES, ArrayKind, pack, shapes
 from aici_engine.native.number_format import smallest_lossless, stored_dtype
 from aici_engine.native.packed_weights import PackedWeights
 
+_SLAB_BYTES: Final = 1 << 22
+"""Bytes of an embedding, as stored, that are packed at a time."""
 _FLOATS: Final = {"F64", "F32", "F16", "BF16"}
 Shapes = Mapping[str, tuple[int, ...]]
+_T = TypeVar("_T")
 
 
+@large_blocks_returned()
 def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
-    """Read and pack the model in `folder`.
+    """Read and pack the model in `folder`, a few tensors at a time.
 
     Raises NotKnownError if only transformers can load the model, UsageError if tensors are missing or files damaged.
     """
@@ -39,7 +44,7 @@ def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
     weights.check(str(folder))
     if dtype == "auto":
         dtype = smallest_lossless(weights.matrices, stored_dtype(source.config))
-    return PackedWeights.lay_out(*weights.pack(FORMATS[dtype]))
+    return weights.pack(FORMATS[dtype])
 
 
 class FolderWeights:
@@ -75,19 +80,47 @@ class FolderWeights:
             if name.startswith("model.layers.") and len(shape) == 2:
                 yield self._read(name)
 
-    def pack(self, form: Format) -> tuple[DecoderConfig, dict[str, npt.NDArray[Any]]]:
-        """Return configuration and packed tensors, with the names of `from_transformers.extract`."""
+    def pack(self, form: Format) -> PackedWeights:
+        """Pack every tensor into the memory where the tensor stays. The names are those of `from_transformers.extract`.
+
+        Embedding and head are read and packed by a few rows at a time: in f32 they may be as large as all layers
+        packed.
+        """
         config = replace(self._model.config, weight_format=form)
-        tensors = {"norm": as_floats(self._read("model.norm.weight"))}
+        first = self._layer(0, form)
         ends = {"head": "model.embed_tokens.weight"} if config.tied_embeddings else {
             "head": "lm_head.weight", "embedding": "model.embed_tokens.weight"
         }  # fmt: skip
+        kinds: dict[str, ArrayKind] = {"norm": (np.dtype(np.float32), (config.hidden_size,))}
+        for i in range(config.part.num_layers):
+            kinds |= {f"layers.{i}.{name}": (array.dtype, array.shape) for name, array in first.items()}
+        for place in ends:
+            kinds |= _named(place, shapes(config.vocab_size, config.hidden_size, config.embedding_format))
+        packed = PackedWeights.reserve(config, kinds)
+
+        def put(number: int) -> None:
+            for name, array in (self._layer(number, form) if number else first).items():
+                packed.tensors[f"layers.{number}.{name}"][...] = array
+
+        packed.tensors["norm"][...] = as_floats(self._read("model.norm.weight"))
         with ThreadPoolExecutor(default_threads(), "aici-pack") as threads:  # numpy releases the GIL
-            for packed in threads.map(lambda i: self._layer(i, form), range(config.part.num_layers)):
-                tensors |= packed
+            for _ in threads.map(put, range(config.part.num_layers)):
+                pass
         for place, name in ends.items():
-            tensors |= _named(place, pack(self._read(name), config.embedding_format))
-        return config, tensors
+            for at, rows in self._slabs(name):
+                for kind, part in pack(rows, config.embedding_format).items():
+                    packed.tensors[f"{place}.{kind}"][at // LANES : at // LANES + len(part)] = part
+        return packed
+
+    def _slabs(self, name: str) -> Iterator[tuple[int, npt.NDArray[Any]]]:
+        """Yield the rows of a matrix, a few at a time, with the number of the first."""
+        dtype, (num_rows, columns) = self._source.tensors[name]
+        row_bytes = columns * DTYPES[dtype].itemsize
+        step = max(1, _SLAB_BYTES // row_bytes // LANES) * LANES
+        for at in range(0, num_rows, step):
+            content = self._source.read_bytes(name, at * row_bytes, step * row_bytes)
+            rows = np.frombuffer(content, DTYPES[dtype]).reshape(-1, columns)
+            yield at, as_bf16(rows) if self._rounds else rows
 
     def _layer(self, number: int, form: Format) -> dict[str, npt.NDArray[Any]]:
         model, prefix = self._model, f"model.layers.{number}."
@@ -100,7 +133,7 @@ class FolderWeights:
 
         queries = [f"self_attn.{kind}_proj" for kind in "qkv"]
         gate_up = ["mlp.gate_proj", "mlp.up_proj"]
-        found = {
+        found: dict[str, npt.NDArray[Any]] = {
             "inv_freqs": model.inv_freqs,
             "before_attention": as_floats(read("input_layernorm.weight")),
             "before_mlp": as_floats(read("post_attention_layernorm.weight")),
@@ -119,7 +152,7 @@ class FolderWeights:
         matrix("out", ["self_attn.o_proj"], model.out_bias)
         matrix("gate_up", gate_up, model.mlp_bias, paired=True)
         matrix("down", ["mlp.down_proj"], model.mlp_bias)
-        return {f"layers.{number}.{name}": array for name, array in found.items()}
+        return found
 
     def _read(self, name: str) -> npt.NDArray[Any]:
         array = self._source.read(name)
@@ -158,7 +191,7 @@ class FolderWeights:
         return shapes
 
 
-def _named(name: str, parts: Mapping[str, npt.NDArray[Any]]) -> dict[str, npt.NDArray[Any]]:
+def _named(name: str, parts: Mapping[str, _T]) -> dict[str, _T]:
     return {f"{name}.{kind}": part for kind, part in parts.items()}
 
 

@@ -5,15 +5,18 @@ import ctypes
 from collections.abc import Iterator
 from typing import Final
 
+_M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_WHILE_LOADING: Final = 1 << 20
-_AFTERWARDS: Final = 32 << 20
-"""glibc's own limit: it raises the threshold up to here as a process frees larger and larger blocks."""
+_LARGE: Final = 4 << 20
+_KEPT: Final = 8 << 20
+_LARGE_AFTERWARDS: Final = 32 << 20
+_KEPT_AFTERWARDS: Final = 64 << 20
+"""glibc's own limits: it raises both thresholds up to here as a process frees larger and larger blocks."""
 
 
 @contextlib.contextmanager
 def large_blocks_returned() -> Iterator[None]:
-    """Give blocks from 1 MiB on back to the operating system as soon as they are freed.
+    """Give blocks from 4 MiB on back to the operating system as soon as they are freed, and the rest at the end.
 
     Loading a model allocates and frees many tensors of some MiB. Without this, they leave holes in glibc's heap, and a
     process holds twice the memory of its weights, or more. Does nothing on another C library.
@@ -22,9 +25,13 @@ def large_blocks_returned() -> Iterator[None]:
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):
         yield
         return
-    library.mallopt(_M_MMAP_THRESHOLD, _WHILE_LOADING)
+    # Once a threshold is set, glibc changes neither: with the second at 128 KiB, each free at the end of a heap would
+    # give memory back that the next tensor asks for again.
+    library.mallopt(_M_TRIM_THRESHOLD, _KEPT)
+    library.mallopt(_M_MMAP_THRESHOLD, _LARGE)
     try:
         yield
     finally:
-        library.mallopt(_M_MMAP_THRESHOLD, _AFTERWARDS)
+        library.mallopt(_M_TRIM_THRESHOLD, _KEPT_AFTERWARDS)
+        library.mallopt(_M_MMAP_THRESHOLD, _LARGE_AFTERWARDS)
         library.malloc_trim(0)

@@ -1,7 +1,7 @@
 """Weight matrices in the layout of the kernels: panels of sixteen rows (`src/native.h`)."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -12,6 +12,9 @@ from aici_engine.native.bindings import CMatrix, Format
 
 LANES: Final = 16
 _BF16_EXPONENT: Final = 0x7F80
+
+ArrayKind: TypeAlias = tuple[np.dtype[Any], tuple[int, ...]]
+"""Type and shape of an array."""
 
 
 def pack(weight: npt.NDArray[Any], form: Format, bias: npt.NDArray[Any] | None = None) -> dict[str, npt.NDArray[Any]]:
@@ -50,18 +53,23 @@ def _without_subnormal(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.where(np.abs(weight) < np.finfo(np.float32).tiny, np.float32(0), weight)
 
 
+def shapes(rows: int, columns: int, form: Format) -> dict[str, ArrayKind]:
+    """Return type and shape of the arrays of a packed matrix without bias. `rows` is rounded up to a multiple of 16;
+    `columns` is a multiple of 32."""
+    panels, groups = -(-rows // LANES), columns // GROUP
+    if form is Format.F32:
+        return {"values": (np.dtype(np.float32), (panels, columns, LANES))}
+    if form is Format.BF16:
+        return {"values": (BF16_BITS, (panels, columns // 2, LANES, 2))}
+    fours = 8 if form is Format.INT8 else 4
+    vectors = ("scales",) if form is Format.INT8 else ("scales", "minimums")
+    values: dict[str, ArrayKind] = {"values": (np.dtype(np.uint8), (panels, groups, fours, LANES, 4))}
+    return values | {name: (np.dtype(np.float16), (panels, groups, LANES)) for name in vectors}
+
+
 def blank(rows: int, columns: int, form: Format) -> dict[str, npt.NDArray[Any]]:
     """Return a packed matrix of zero bytes, without the work of packing. `rows`, `columns`: multiples of 16 and 32."""
-    panels, groups = rows // LANES, columns // GROUP
-    if form is Format.F32:
-        return {"values": np.zeros((panels, columns, LANES), np.float32)}
-    if form is Format.BF16:
-        return {"values": np.zeros((panels, columns // 2, LANES, 2), BF16_BITS)}
-    vectors = {name: np.zeros((panels, groups, LANES), np.float16) for name in ("scales", "minimums")}
-    values = np.zeros((panels, groups, 8, LANES, 4), np.uint8)
-    if form is Format.INT8:
-        return {"values": values, "scales": vectors["scales"]}
-    return {"values": np.ascontiguousarray(values[:, :, 0::2]), **vectors}
+    return {name: np.zeros(shape, dtype) for name, (dtype, shape) in shapes(rows, columns, form).items()}
 
 
 def matrix(parts: Mapping[str, Array], form: Format) -> CMatrix:

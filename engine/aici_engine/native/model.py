@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from aici_engine.arrays import Array
 from aici_engine.cache.storage import KVStorage
+from aici_engine.config import KVCacheDtype
 from aici_engine.native.packed_weights import PackedWeights
 from aici_engine.native.stage import NativeStage
 from aici_engine.native.thread_pool import ThreadPool
@@ -14,8 +15,10 @@ from aici_engine.step_input import Chunk
 class NativeModel(NativeStage):
     """A whole decoder: one stage with all layers."""
 
-    def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
-        super().__init__(packed, pool)
+    same_bits = True
+
+    def __init__(self, packed: PackedWeights, pool: ThreadPool, kv_cache_dtype: KVCacheDtype = "auto") -> None:
+        super().__init__(packed, pool, kv_cache_dtype)
         self.name = packed.config.name
         self.states_size = self.hidden_size
         self.context = packed.config.context

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from aici_base.cache_files import default_cache_dir
 from aici_base.errors import UnavailableError
-from aici_controllers.object_cache import digest
+from aici_base.native_library import digest
 from aici_engine.config import Dtype
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model_files import file_states

@@ -21,6 +21,7 @@ from aici_base.cache_files import write_atomically
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder_config import DecoderConfig, join
+from aici_engine.native.matrix_layout import ArrayKind
 
 if TYPE_CHECKING:
     from aici_engine.model.huggingface_stage import HuggingFaceStage
@@ -82,14 +83,19 @@ class PackedWeights:
     @classmethod
     def lay_out(cls, config: DecoderConfig, tensors: dict[str, npt.NDArray[Any]]) -> Self:
         """Move `tensors` into one block. The dictionary is emptied on the way, so that no weight is in memory twice."""
-        layout, end = {}, 0
-        for name, tensor in tensors.items():
-            layout[name] = (str(tensor.dtype), list(tensor.shape), end)
-            end += -(-tensor.nbytes // _ALIGNED) * _ALIGNED
-        packed = cls._allocate(config, layout, end)
+        packed = cls.reserve(config, {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()})
         for name, view in packed.tensors.items():
             view[...] = tensors.pop(name)
         return packed
+
+    @classmethod
+    def reserve(cls, config: DecoderConfig, kinds: Mapping[str, ArrayKind]) -> Self:
+        """Reserve one block for tensors, which the caller fills. Memory is taken as the tensors are written."""
+        layout, end = {}, 0
+        for name, (dtype, shape) in kinds.items():
+            layout[name] = (str(dtype), list(shape), end)
+            end += -(-dtype.itemsize * math.prod(shape) // _ALIGNED) * _ALIGNED
+        return cls._allocate(config, layout, end)
 
     @classmethod
     def joined(cls, sections: Sequence[Self], part: LayerRange) -> Self:

@@ -3,7 +3,7 @@
 import ctypes
 import itertools
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from aici_engine.arrays import BF16_BITS, address_of, reserve
 from aici_engine.cache.storage import KVStorage, LayerShape
+from aici_engine.config import KVCacheDtype
 from aici_engine.model.stage_model import StageModel
 from aici_engine.native.bindings import CBatch, CDecoder, CLayer, CMatrix, CStorage, Format
 from aici_engine.native.matrix_layout import matrix
@@ -29,6 +30,16 @@ _SAME_NAMES: Final = (
 """Fields with the same name and meaning in DecoderConfig and CDecoder."""
 
 
+_NUMBERS: Final[Mapping[Format, np.dtype[Any]]] = {
+    Format.F32: np.dtype(np.float32),
+    Format.BF16: BF16_BITS,
+    Format.INT8: np.dtype(np.uint8),
+}
+"""The number types of keys and values."""
+_SCALE_BYTES: Final = 4
+"""Of the scale of a key or a value in int8: an f32, in the same row."""
+
+
 class NativeStage(StageModel):
     """A range of layers whose whole step runs in C, on the CPU.
 
@@ -37,19 +48,21 @@ class NativeStage(StageModel):
 
     With f32 weights, all numbers are f32. Otherwise attention multiplies bf16 numbers; sums below 2^-126 may be 0 at
     one level and not at another. Inputs of matrices are bf16, or for integer weights bytes in groups of 32 with a
-    scale. States between layers are f32 in all formats.
+    scale. States between layers are f32 in all formats. With keys and values in int8, attention multiplies bytes:
+    queries and attention weights are rounded as keys and values are.
     """
 
     states_dtype = np.dtype(np.float32)
     device = "cpu"
 
-    def __init__(self, packed: PackedWeights, pool: ThreadPool) -> None:
+    def __init__(self, packed: PackedWeights, pool: ThreadPool, kv_cache_dtype: KVCacheDtype = "auto") -> None:
         config = packed.config
         self.part = config.part
         self.hidden_size = config.hidden_size
         self.vocab_size = config.vocab_size
-        self._cache_format = Format.F32 if config.weight_format is Format.F32 else Format.BF16
-        self.dtype = self.states_dtype if self._cache_format is Format.F32 else BF16_BITS
+        self._cache_format = _cache_format(config.weight_format, kv_cache_dtype)
+        self.dtype = _NUMBERS[self._cache_format]
+        self._scale_bytes = _SCALE_BYTES if self._cache_format is Format.INT8 else 0
         self.layers = [LayerShape(config.num_kv_heads, config.head_dim, config.head_dim)] * len(config.windows)
         self._packed = packed
         self._c = _structure(packed)
@@ -58,19 +71,35 @@ class NativeStage(StageModel):
         self._pool = pool
 
     @property
+    def pool(self) -> ThreadPool:
+        """The threads that run the steps."""
+        return self._pool
+
+    @property
+    def weight_format(self) -> Format:
+        """The format of the layers' weights."""
+        return self._packed.config.weight_format
+
+    @property
+    def head_format(self) -> Format:
+        return self._packed.config.embedding_format
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of the weights. A step reads all of them, except an untied embedding."""
         return self._packed.num_bytes
 
     @property
     def token_bytes(self) -> int:
-        return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize
+        scales = sum(2 * layer.num_kv_heads * self._scale_bytes for layer in self.layers)
+        return sum(layer.num_elements for layer in self.layers) * self.dtype.itemsize + scales
 
     def make_storage(self, *, num_pages: int, page_size: int) -> KVStorage:
         """Allocate the KV cache. Pages are in the usual order; the layout inside a page is private to the kernels."""
         rows = num_pages * page_size
-        keys = [reserve((rows, layer.num_kv_heads, layer.key_dim), self.dtype) for layer in self.layers]
-        values = [reserve((rows, layer.num_kv_heads, layer.value_dim), self.dtype) for layer in self.layers]
+        scale = self._scale_bytes
+        keys = [reserve((rows, layer.num_kv_heads, layer.key_dim + scale), self.dtype) for layer in self.layers]
+        values = [reserve((rows, layer.num_kv_heads, layer.value_dim + scale), self.dtype) for layer in self.layers]
         storage = KVStorage(keys, values, page_size=page_size)
         pointers = ctypes.c_void_p * len(self.layers)
         self._storages[storage] = CStorage(
@@ -124,6 +153,12 @@ class NativeStage(StageModel):
         if len(self._result) < num_rows:
             self._result = np.empty((num_rows, self._c.head.rows if self.part.head else self.hidden_size), np.float32)
         return self._result[:num_rows]
+
+
+def _cache_format(weights: Format, wanted: KVCacheDtype) -> Format:
+    if wanted == "int8":
+        return Format.INT8
+    return Format.F32 if weights is Format.F32 else Format.BF16
 
 
 def _structure(packed: PackedWeights) -> CDecoder:

@@ -8,9 +8,12 @@ import numpy.typing as npt
 import torch
 
 from aici_engine.config import Dtype, EngineConfig
+from aici_engine.fusion import can_fuse
 from aici_engine.model.compute_device import ComputeDevice
+from aici_engine.model.fused_layers import fuse_layers
 from aici_engine.model.huggingface_stage import HuggingFaceStage
 from aici_engine.model.interface import Model
+from aici_engine.model.layer_range import FAMILIES
 from aici_engine.model.load import align, load_model
 from aici_engine.model.round_weights import round_weights
 from aici_engine.model.torch_tensors import to_numpy
@@ -42,6 +45,8 @@ def make_torch_model(config: EngineConfig, compute: ComputeDevice, pool: ThreadP
         config.model_dir, dtype=dtype, device=torch.device(compute.device), kernel=kernel, lora=config.lora
     )
     if not compute.on_cpu:
+        if can_fuse(model.device) and model.name in FAMILIES:
+            fuse_layers(model.module)
         return model
     if kernel is None or pool is None:
         _log.info("torch runs the model: no native kernels for this processor")
@@ -55,7 +60,7 @@ def make_torch_model(config: EngineConfig, compute: ComputeDevice, pool: ThreadP
         packed = PackedWeights.of(model, FORMATS[dtype])
         if config.lora is None:  # the cache knows a model by its folder
             packed_cache.save(packed, config.model_dir, config.dtype)
-        return NativeModel(packed, pool)
+        return NativeModel(packed, pool, config.kv_cache_dtype)
     _log.info("the native kernels run only parts of the model: %s", why)
     align(model.module)
     use_integers_in(model, dtype, pool, page_size=compute.page_size)

@@ -37,7 +37,8 @@ class MaskApplier:
     """Applies masks of one vocabulary. Guests know `eos_token`; its bit opens or closes all tokens of `all_eos`.
 
     The bits may describe fewer or more tokens than the model has logits. Tokens beyond the bits are closed.
-    `eos_tokens`: all tokens that end a text.
+    `eos_tokens`: all tokens that end a text. `other_eos`: those that guests do not know. `num_described`: the logits
+    with a bit.
     """
 
     def __init__(
@@ -51,15 +52,16 @@ class MaskApplier:
     ) -> None:
         self._close = close or TableMask()
         all_eos = tuple(all_eos)
-        self._num_described = min(vocab_size, num_logits)
-        self._eos = eos_token
+        self.num_described = min(vocab_size, num_logits)
+        self.eos = eos_token
         self.eos_tokens = tuple(token for token in sorted({eos_token, *all_eos}) if token < num_logits)
         self._other_eos = [token for token in all_eos if token != eos_token and token < num_logits]
+        self.other_eos = np.array(self._other_eos, np.int64)
 
     def apply(self, bits: Bits, row: Logits) -> None:
         """Set the logits of closed tokens to -inf, in place."""
-        end = self._num_described
-        open_eos = self._eos < end and bool(bits[self._eos // 8] >> (self._eos % 8) & 1)
+        end = self.num_described
+        open_eos = self.eos < end and bool(bits[self.eos // 8] >> (self.eos % 8) & 1)
         kept = [(token, row[token]) for token in self._other_eos] if open_eos else []
         self._close(row, bits, end)
         row[end:] = -np.inf

@@ -4,11 +4,10 @@ The tokens equal those of `masks` and `pipeline` up to rounding. No call waits f
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch.nn import functional
 
 from aici_base.ids import TokenId
 from aici_engine.config import SamplingParams
@@ -21,29 +20,33 @@ _ARRIVALS = float(np.float32((2.0**-24 - 1) * 2.0**-32))
 
 
 class TensorMasks:
-    """Does as `MaskApplier`, for many rows."""
+    """Does as `MaskApplier`, for many rows.
+
+    Every logit has a place among the bits: its own, or for other EOS tokens the place of the EOS that guests know. With
+    a table of places, a compiler can read the bits where it reads the logits, without a tensor of masks between.
+    """
 
     def __init__(
         self, *, vocab_size: int, eos_token: TokenId, all_eos: Iterable[TokenId], num_logits: int, device: torch.device
     ) -> None:
-        self._num_logits = num_logits
-        self._num_described = min(vocab_size, num_logits)
-        self._eos = eos_token
-        others = [token for token in all_eos if token != eos_token and token < num_logits]
-        self._other_eos = torch.tensor(others, dtype=torch.long, device=device)
-        self._shifts = torch.arange(8, dtype=torch.uint8, device=device)
+        num_described = min(vocab_size, num_logits)
+        places = torch.arange(num_logits, dtype=torch.int32)
+        described = places < num_described
+        for token in all_eos:
+            if token != eos_token and token < num_logits:
+                places[token] = eos_token
+                described[token] = eos_token < num_described
+        places = places.where(described, 0)
+        self._bytes = (places >> 3).to(device)
+        self._shifts = (places & 7).to(torch.uint8).to(device)
+        self._described = described.to(device)
 
     def is_open(self, bits: torch.Tensor) -> torch.Tensor:
         """Return (R, logits) of bool, True for open tokens, from masks `bits` (R, bytes) of u8."""
-        described = (bits[:, :, None] >> self._shifts & 1).bool().flatten(1)[:, : self._num_described]
-        found = functional.pad(described, (0, self._num_logits - self._num_described))
-        if len(self._other_eos):
-            found[:, self._other_eos] = described[:, self._eos, None] if self._eos < self._num_described else False
-        return found
+        return (bits[:, self._bytes] >> self._shifts & 1).bool() & self._described
 
 
-@dataclass(frozen=True, slots=True)
-class BatchParams:
+class BatchParams(NamedTuple):
     """The sampling parameters of R rows: `numbers` (6, R, 1) in f64.
 
     The six are temperature, top-k, top-p, min-p, and the lower and upper half of a random number. `max_k` 0: no row
@@ -77,11 +80,30 @@ class BatchParams:
         )
 
 
-def choose(rows: torch.Tensor, draws: BatchParams) -> torch.Tensor:
-    """Return tokens (R,) for `rows` (R, logits) of f32; NOTHING_ALLOWED or NOT_FINITE for a row without a token."""
+def choose_allowed(
+    rows: torch.Tensor,
+    masks: TensorMasks,
+    bits: torch.Tensor,
+    mask_of: torch.Tensor,
+    numbers: torch.Tensor,
+    max_k: int,
+    has_top_p: bool,
+    is_greedy: bool,
+) -> torch.Tensor:
+    """Do as `choose`, with masks. `bits` (M, bytes) of u8; `mask_of` (R,): the mask of every row, -1 for none."""
+    is_open = masks.is_open(bits)[mask_of.clamp(min=0)] | (mask_of < 0)[:, None]
+    return choose(rows.masked_fill(~is_open, -torch.inf), numbers, max_k, has_top_p, is_greedy)
+
+
+def choose(rows: torch.Tensor, numbers: torch.Tensor, max_k: int, has_top_p: bool, is_greedy: bool) -> torch.Tensor:
+    """Return tokens (R,) for `rows` (R, logits) of f32; NOTHING_ALLOWED or NOT_FINITE for a row without a token.
+
+    The other arguments are those of `BatchParams`.
+    """
     top, tokens = rows.max(dim=1, keepdim=True)
-    if not draws.is_greedy:
-        tokens = torch.where(draws.numbers[0] > 0, _race(rows, top, draws), tokens)
+    if not is_greedy:
+        draws = BatchParams(numbers, max_k, has_top_p, is_greedy)
+        tokens = torch.where(numbers[0] > 0, _race(rows, top, draws), tokens)
     tokens = tokens.masked_fill(~top.isfinite(), NOT_FINITE)
     return tokens.masked_fill(top == -torch.inf, NOTHING_ALLOWED)[:, 0]
 

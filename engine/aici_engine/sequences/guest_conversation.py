@@ -10,7 +10,8 @@ class GuestConversation:
     `bound`: the runtime knows the guest by the id of the sequence. `suspended`: the guest asked for steps without its
     sequence. `late`: the guest is suspended because its computation has not ended. `num_branches`: the number of
     sequences after the next sampled token, the sequence itself included; more than 1 is a fork. `num_calm`: rounds in a
-    row in which the guest only went on; after `calm_rounds` rounds no round waits for the guest. `last_was_eos`: the
+    row in which the guest only went on; after `calm_rounds` rounds no round waits for the guest. `num_quiet`: all
+    rounds in which the guest only went on; `num_wishes`: the rounds in which the guest wanted more. `last_was_eos`: the
     last token was an EOS, chosen by the model among other tokens.
     """
 
@@ -20,4 +21,16 @@ class GuestConversation:
     num_branches: int = 1
     num_calm: int = 0
     calm_rounds: int = 1
+    num_quiet: int = 0
+    num_wishes: int = 0
     last_was_eos: bool = False
+
+    def went_on(self) -> None:
+        """Note a round in which the guest only went on."""
+        self.num_calm += 1
+        self.num_quiet += 1
+
+    def wished(self) -> None:
+        """Note a round in which the guest wanted more than to go on."""
+        self.num_calm = 0
+        self.num_wishes += 1

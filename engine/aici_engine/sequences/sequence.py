@@ -12,13 +12,15 @@ One module changes the fields of a part. Other modules read, or call a method of
 """
 
 import copy
+from collections.abc import Sequence as Seq
 from typing import NamedTuple
 
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason, Token
-from aici_engine.pooling import Pooling, PromptPooling
+from aici_engine.pooling import PromptPooling
+from aici_engine.pooling_kinds import Pooling
 from aici_engine.request import NOBODY, ControllerCall, Share, Sink
 from aici_engine.sequences.clock import Clock
 from aici_engine.sequences.group import SequenceGroup
@@ -43,7 +45,8 @@ class Sequence:
     the request, in the order of creation; the order depends on scheduling if several forks of a request fork.
 
     `limit`: the most tokens, prompt included. `salt`: sequences with the same salt share computed pages. `share`: whose
-    sequence it is. `order`: the rank of age, which never changes; a sequence with a smaller `order` is older.
+    sequence it is. `kind`: the owner, and the controller's module. `prediction`: see `Request`. `order`: the rank of
+    age, which never changes; a sequence with a smaller `order` is older.
     `pooling`: of a request for an embedding, else None. `ending`: None while the sequence lives. Any module may call
     `end`; the loop ends the sequence before its next step.
     """
@@ -63,12 +66,15 @@ class Sequence:
         priority: int = 0,
         salt: str | None = None,
         share: Share = NOBODY,
+        prediction: Seq[TokenId] = (),
     ) -> None:
         self.seq_id = seq_id
         self.sampling = sampling
         self.controller = controller
         self.salt = salt
         self.share = share
+        self.prediction = prediction
+        self.kind = share.owner, None if controller is None else controller.module_id
         self.transcript = Transcript(prompt, limit=limit, max_tokens=sampling.max_tokens, stop=sampling.stop)
         self.progress = CacheProgress(Phase.STARTING if controller else Phase.WAITING)
         self.guest = GuestConversation()

@@ -12,6 +12,7 @@ A request comes in at the top and goes down; events come back up the same way.
     between the processes
       fleet/            a model with replicas: chooses the engine process of a stream, moves streams, drains, scales
       link/             wire.py defines the messages; client.py is the API side, supervisor.py starts the engine process
+      remote/           an engine on another machine: its host there, and the API process's connection to the host
     engine process
       engine_process/   main.py; engine_server.py answers the wire; runtime_keeper.py restarts a dead runtime
     both processes
@@ -20,8 +21,8 @@ A request comes in at the top and goes down; events come back up the same way.
       config.py         ServerConfig and RequestLimits
 
 Import rules (checked by import-linter, pyproject.toml): each room imports only rooms below it, in the order api >
-batches > protocols > gateway > service > errors > telemetry > fleet > link > config; engine_process imports telemetry,
-link and config, and is imported by nobody; one protocol does not import another.
+batches > protocols > gateway > service > errors > telemetry > fleet, remote > link > config; engine_process imports
+telemetry, link and config, and is imported by nobody; one protocol does not import another.
 
 To add an endpoint, see api/app.py. To add a message between the processes, see link/wire.py.
 """

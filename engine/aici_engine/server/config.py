@@ -122,13 +122,37 @@ class ModelLoading:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaPlaces:
+    """The machines of replicas, if not this machine: one of the three.
+
+    `engines`: addresses of hosts (`aici engine`). `nodes`: addresses of node daemons (`aici node join`).
+    `ray_address`: HOST:PORT of a cluster's Ray, which knows the nodes. `token_file`: with the cluster's token; None
+    takes the token in the folder of settings. `patience_s`: requests without a replica wait so long for a machine.
+    """
+
+    engines: tuple[str, ...] = ()
+    nodes: tuple[str, ...] = ()
+    ray_address: str | None = None
+    token_file: Path | None = None
+    patience_s: float = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCount:
     """How many engine processes each model has: from `least` to `most`, by the load. `down_after_s`: so many seconds
-    with fewer sequences than replicas end one of them."""
+    with fewer sequences than replicas end one of them. `pins`: a replica stays on cores of its own. `places`: the
+    machines of the replicas; None is this machine."""
 
     least: int = 1
     most: int = 1
     down_after_s: float = 15.0
+    pins: bool = True
+    places: ReplicaPlaces | None = None
+
+    @property
+    def are_several(self) -> bool:
+        """Whether each model has a fleet, possibly of one replica on another machine."""
+        return self.most > 1 or self.places is not None
 
     def __post_init__(self) -> None:
         if not 1 <= self.least <= self.most:
@@ -139,6 +163,12 @@ class ReplicaCount:
             )
         if self.down_after_s <= 0:
             raise UsageError(f"down_after_s must be above 0, not {self.down_after_s}")
+        num_engines = 0 if self.places is None else len(self.places.engines)
+        if num_engines and self.most > num_engines:
+            raise UsageError(
+                f"there are {num_engines} engines for {self.most} replicas",
+                hint="give the address of an engine for each replica",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,6 +185,9 @@ class ServerConfig:
     `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
     `replicas`: of each loaded model.
     `has_console`: serve the web page, if it was built.
+    `shares_port`: several servers listen on `host` and `port`, and each gets a part of the connections. `limits_file`:
+    holds the counts for the limits of API keys, shared by all servers that name the file; with None the counts are of
+    this server alone.
     `trusted_proxies`: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
 
@@ -162,7 +195,9 @@ class ServerConfig:
     loading: ModelLoading = field(default_factory=ModelLoading)
     host: str = "127.0.0.1"
     port: int = 4242
+    shares_port: bool = False
     api_key_file: Path | None = None
+    limits_file: Path | None = None
     max_queue: int = 256
     max_forks: int = 16
     max_connections: int | None = None
@@ -215,7 +250,7 @@ class ServerConfig:
                         cli_hint="--model NAME=MODEL gives a model a name of its own",
                     )
         divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
-        if self.replicas.most > 1:
+        if self.replicas.are_several:
             self._check_replicas(is_divided=bool(divided))
         if divided and self.spare_engine:
             raise UsageError(
@@ -227,6 +262,18 @@ class ServerConfig:
             raise UsageError(
                 "a model that is divided over machines is the only model of its server, and always loaded",
                 hint="start one server for every divided model",
+            )
+
+    def _check_remote(self) -> None:
+        if len(self.models) > 1 or not self.loading.is_for_ever:
+            raise UsageError(
+                "a model with replicas on other machines is the only model of its server, and always loaded",
+                hint="start one server for every such model",
+            )
+        if self.models[0].engine.lora is not None:
+            raise UsageError(
+                "a model with an adapter has no replicas on other machines",
+                hint="merge the adapter into the model's files with peft",
             )
 
     def _check_replicas(self, *, is_divided: bool) -> None:
@@ -254,6 +301,8 @@ class ServerConfig:
                 hint="give a fixed number of replicas, or no limit of the memory",
                 cli_hint="leave --models-memory out, or give --replicas without a colon",
             )
+        if self.replicas.places is not None:
+            self._check_remote()
         if gpu := next((each for each in self.models if each.engine.device == "cuda"), None):
             raise UsageError(
                 f"the model {gpu.name} has no replicas on a GPU: all of them would use the same GPU",

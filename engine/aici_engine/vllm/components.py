@@ -1,31 +1,21 @@
 """Make and connect the components of an engine on vLLM."""
 
-import itertools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from aici_base.errors import UsageError
-from aici_base.ids import SeqId, TokenId
-from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
-from aici_engine.components import (
-    GUESTS_AHEAD,
-    MORE_GUESTS,
-    MOST_GUESTS,
-    EngineComponents,
-    space_token,
-    start_token_of,
-)
+from aici_base.ids import TokenId
+from aici_engine.components import EngineComponents
 from aici_engine.config import EngineConfig
-from aici_engine.control.guest_time import GuestTime, GuestTimes
+from aici_engine.control.guest_time import GuestTimes
 from aici_engine.control.runtime import ControllerRuntime
-from aici_engine.control.session import GuestSession
-from aici_engine.event_output import EventOutput
 from aici_engine.heartbeat import Heartbeat
-from aici_engine.model_files import check_model_files, read_tokenizer
-from aici_engine.vllm.loop import VllmLoop
-from aici_engine.vllm.options import check_request
+from aici_engine.model_files import check_model_files
+from aici_engine.shared_components import share_components
+from aici_engine.vllm.gathering import Gathering
+from aici_engine.vllm.loop import PROBE_S, VllmLoop
+from aici_engine.vllm.request_check import check_request
 from aici_engine.vllm.row_queue import RowQueue
 
 if TYPE_CHECKING:
@@ -71,58 +61,44 @@ def connect(
     on_step: Callable[[], None] | None = None,
     heartbeat: Heartbeat | None = None,
     on_guest_time: Callable[[GuestTimes], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
+    probe_s: float = PROBE_S,
 ) -> EngineComponents:
-    """Make the components over a row engine. `model_eos`: the EOS tokens of the model's settings."""
+    """Make the components over a row engine. `model_eos`: the EOS tokens of the model's settings. `clock`: see
+    `Gathering`; `probe_s`: see `VllmLoop`."""
     heartbeat = heartbeat or Heartbeat()
-    path = tokenizer_file(str(config.model_dir))
-    vocabulary = read_vocabulary(path.read_bytes())
-    tokenizer = read_tokenizer(path)
-    if runtime.vocab_size > engine.num_logits:
-        raise UsageError(
-            f"the controllers' vocabulary has {runtime.vocab_size} tokens, the model only {engine.num_logits}",
-            hint="start the runtime with the tokenizer of the model",
-        )
-    eos_tokens = model_eos or frozenset({vocabulary.eos_token})
-    if runtime.vocab_size:
-        eos_tokens |= {runtime.eos_token}
-    output = EventOutput(vocabulary.token_bytes, on_step, lambda token: tokenizer.id_to_token(token) or str(token))
+    shared = share_components(
+        config,
+        runtime,
+        num_logits=engine.num_logits,
+        model_eos=model_eos,
+        on_step=on_step,
+        on_guest_time=on_guest_time,
+    )
     heartbeat.weight_bytes = sum(file.stat().st_size for file in config.model_dir.glob("*.safetensors"))
     heartbeat.waits = engine.is_elsewhere
-    ids = itertools.count(1)
-
-    def new_id() -> SeqId:
-        return SeqId(next(ids))
-
-    rows = RowQueue(engine, max_num_seqs=config.max_num_seqs)
     loop = VllmLoop(
         engine,
-        rows=rows,
-        session=GuestSession(
-            runtime,
-            output,
-            num_logits=engine.num_logits,
-            max_guests=min(config.max_num_seqs + GUESTS_AHEAD, MOST_GUESTS - MORE_GUESTS),
-            more_guests=MORE_GUESTS,
-            eos_tokens=eos_tokens,
-            new_id=new_id,
-            calm_rounds=config.calm_rounds,
-            guest_time=GuestTime(time.monotonic, on_guest_time),
-        ),
-        output=output,
-        eos_tokens=eos_tokens,
+        rows=RowQueue(engine, max_num_seqs=config.max_num_seqs),
+        session=shared.session,
+        output=shared.output,
+        eos_tokens=shared.eos_tokens,
         eos_for_guests=runtime.eos_token,
-        kept_eos=space_token(vocabulary.token_bytes),
+        kept_eos=shared.kept_eos,
         heartbeat=heartbeat,
+        gathering=Gathering(clock),
+        is_early=config.prefix_cache,  # without the cache, a late guest's prompt would be computed twice
+        probe_s=probe_s,
     )
     return EngineComponents(
         loop,
         VllmPlace(),
         engine,
-        tokenizer,
-        new_id,
+        shared.tokenizer,
+        shared.new_id,
         engine.num_logits,
         min(engine.context, config.max_context or engine.context),
-        eos_tokens,
-        start_token_of(config.model_dir, tokenizer, vocabulary.eos_token),
+        shared.eos_tokens,
+        shared.start_token,
         check_request,
     )

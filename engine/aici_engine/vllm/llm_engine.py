@@ -17,26 +17,17 @@ from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig
 from aici_engine.events import TokenScore
 from aici_engine.model_files import read_settings
-from aici_engine.sampling_params import MAX_LOGPROBS
+from aici_engine.sampling_params import SamplingParams
+from aici_engine.vllm.engine_args import engine_args
 from aici_engine.vllm.row_engine import NewRow, RowToken, Words
 
 VERSIONS: Final = ("0.32",)
 """The versions of vLLM that aici was tested with. vLLM's interface for schedulers may change with each version."""
 
-_OURS: Final = {
-    "scheduler_cls": None,
-    "async_scheduling": None,
-    "max_num_seqs": "--max-num-seqs",
-    "max_model_len": "--max-context",
-    "dtype": "--dtype",
-    "enable_prefix_caching": "--no-prefix-cache",
-}
-"""Settings of vLLM that aici sets, and the flag of `aici serve` for each."""
-
-_SCHEDULER: Final = "aici_engine.vllm.stepped_scheduler.SteppedScheduler"
-
+_STEP_TIMEOUT: Final = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
 _STEP_TIMEOUT_S: Final = 20
-"""vLLM waits this long for a worker in a step; by itself, 300 s."""
+"""vLLM waits this long for a worker in a step. By itself, vLLM waits 300 s, here for the first step only, which may
+compile."""
 
 
 class LlmEngine:
@@ -53,7 +44,6 @@ class LlmEngine:
                 hint="name an environment with vLLM and aici: --engine-python PATH",
             )
         os.environ["VLLM_ENABLE_V1_MULTIPROCESSING"] = "0"  # the scheduler in this process, the workers anywhere
-        os.environ.setdefault("VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS", str(_STEP_TIMEOUT_S))
         os.environ.setdefault("VLLM_NO_USAGE_STATS", "1")
         os.environ.setdefault("VLLM_CPU_OMP_THREADS_BIND", "nobind")
         if config.num_threads is not None:
@@ -67,12 +57,12 @@ class LlmEngine:
         from aici_engine.vllm.stepped_scheduler import Hooks
 
         self._hooks = Hooks()
-        self._engine = LLMEngine.from_engine_args(_engine_args(config, args))
+        self._engine = LLMEngine.from_engine_args(engine_args(config, args))
         settings = self._engine.vllm_config
         self.context = settings.model_config.max_model_len
         self.num_logits = settings.model_config.get_vocab_size()
         self.num_pages = int(settings.cache_config.num_gpu_blocks or 0)
-        self.is_elsewhere = settings.parallel_config.world_size > 1
+        self.is_elsewhere = settings.parallel_config.distributed_executor_backend != "uni"
         self.eos_tokens = _eos_tokens(config.model_dir, settings.model_config.hf_config)
         self._eos = sorted(self.eos_tokens)
         core = self._engine.engine_core.engine_core
@@ -81,10 +71,20 @@ class LlmEngine:
         core.batch_queue, core.step_fn = None, core.step
         self._scheduler = core.scheduler
         self._scheduler.hooks = self._hooks
+        self._executor = core.model_executor
+        if settings.parallel_config.pipeline_parallel_size > 1:
+            # Without compilation, vLLM's stages make their buffers for hidden states in a dummy batch only.
+            self._executor.execute_dummy_batch()
+        self._take_first_step()
+        _lower_step_timeout()
 
     @property
     def usage(self) -> float:
         return float(self._scheduler.get_kv_cache_usage())
+
+    @property
+    def num_preemptions(self) -> int:
+        return self._hooks.num_preemptions
 
     def add(self, row: NewRow) -> None:
         prompt: dict[str, Any] = {"prompt_token_ids": list(row.tokens)}
@@ -106,9 +106,22 @@ class LlmEngine:
                 self._hooks.forget(output.request_id)
         return tokens
 
+    def check_health(self) -> None:
+        self._executor.check_health()
+
     def close(self) -> None:
         with contextlib.suppress(Exception):  # a worker may be dead
             self._engine.engine_core.shutdown()
+
+    def _take_first_step(self) -> None:
+        """Compute a prompt of two tokens and one more token: torch may compile a function at its first call."""
+        tokens = [TokenId(0)] * 2
+        row = NewRow(
+            key="first", tokens=tokens, room=2, sampling=SamplingParams(), seed=None, salt=None, is_controlled=True
+        )
+        self.add(row)
+        while self._engine.has_unfinished_requests():
+            self.step(lambda _: None, dict)
 
     def _params(self, row: NewRow) -> Any:
         from vllm import SamplingParams
@@ -136,6 +149,16 @@ class LlmEngine:
         )
 
 
+def _lower_step_timeout() -> None:
+    """Let vLLM notice a dead worker earlier, unless the environment says when."""
+    import vllm.envs
+
+    # vLLM reads its environment once.
+    vllm.envs.disable_envs_cache()
+    os.environ.setdefault(_STEP_TIMEOUT, str(_STEP_TIMEOUT_S))
+    vllm.envs.enable_envs_cache()
+
+
 def check_version(version: str) -> None:
     """Raise UsageError for a version of vLLM that aici was not tested with."""
     if not version.startswith(tuple(f"{each}." for each in VERSIONS)):
@@ -145,44 +168,10 @@ def check_version(version: str) -> None:
         )
 
 
-def _engine_args(config: EngineConfig, args: Sequence[str]) -> Any:
-    from vllm.engine.arg_utils import EngineArgs
-    from vllm.utils.argparse_utils import FlexibleArgumentParser
-
-    parser = EngineArgs.add_cli_args(FlexibleArgumentParser(prog="--engine-args", exit_on_error=False))
-    parser.error = _raise_usage
-    model = str(config.model_dir)
-    if any(arg.split("=")[0] == "--model" for arg in args):
-        raise UsageError("--engine-args names a model", hint="use --model of `aici serve`")
-    given = EngineArgs.from_cli_args(parser.parse_args([*args, "--model", model]))
-    plain = EngineArgs(model=model)
-    for name, flag in _OURS.items():
-        if getattr(given, name) != getattr(plain, name):
-            hint = f"use {flag} of `aici serve`" if flag else "leave it out"
-            raise UsageError(f"--engine-args sets {name}, which aici sets", hint=hint)
-    for name in ("speculative_config", "enable_lora"):
-        if getattr(given, name):
-            raise UsageError(f"--engine-args: {name} does not go with aici", hint="leave it out")
-    if given.data_parallel_size != 1:
-        raise UsageError("--engine-args: data_parallel_size is not served", hint="start one server for every engine")
-    given.scheduler_cls, given.async_scheduling = _SCHEDULER, False
-    given.max_num_seqs = config.max_num_seqs
-    given.max_model_len = config.max_context
-    given.dtype = config.dtype
-    given.enable_prefix_caching = config.prefix_cache
-    given.max_logprobs = MAX_LOGPROBS
-    given.disable_log_stats = True
-    return given
-
-
 def _eos_tokens(folder: Path, hf_config: Any) -> frozenset[TokenId]:
     """Return the EOS tokens: generation_config.json may name several, config.json names one."""
     ids = read_settings(folder / "generation_config.json").get("eos_token_id", getattr(hf_config, "eos_token_id", None))
     return frozenset(TokenId(int(each)) for each in (ids if isinstance(ids, list) else [ids]) if each is not None)
-
-
-def _raise_usage(message: str) -> None:
-    raise UsageError(f"--engine-args: {message}", hint="`vllm serve --help` lists the flags")
 
 
 def _row_token(output: Any, place: int) -> RowToken:

@@ -1,8 +1,13 @@
-"""The engine's thread on vLLM: a round with the guests, then a step of vLLM, with the guests' masks."""
+"""The engine's thread on vLLM: a round with the guests, then a step of vLLM, with the guests' masks.
 
+A prompt is computed while its guest starts: see `EarlyRows`.
+"""
+
+import contextlib
+import queue
 import time
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from aici_base.errors import AiciError
 from aici_base.ids import SeqId, TokenId
@@ -13,22 +18,32 @@ from aici_engine.events import TokenScore
 from aici_engine.flight import FlightResult
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.sample.sampler import RowToSample, Sampler
-from aici_engine.scheduler import PlannedChunk, StepPlan
+from aici_engine.sequences.progress import Phase
 from aici_engine.step_committer import StepCommitter
+from aici_engine.step_plan import PlannedChunk, StepPlan
+from aici_engine.vllm.early_rows import EarlyRows
 from aici_engine.vllm.eos_words import EosWords
+from aici_engine.vllm.gathering import Gathering
 from aici_engine.vllm.row_engine import RowEngine, RowToken, Words
 from aici_engine.vllm.row_queue import RowQueue
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from collections.abc import Sequence as Seq
 
     from aici_engine.arrays import Array
     from aici_engine.sequences.sequence import Sequence
 
 
+PROBE_S: Final = 5.0
+"""An engine without requests asks vLLM's processes so often whether they are alive."""
+
+
 class VllmLoop(EngineLoop):
-    """Owns the row engine. The EOS tokens: see `StepCommitter`."""
+    """Owns the row engine.
+
+    The EOS tokens: see `StepCommitter`. `is_early`: vLLM computes prompts while guests start. `probe_s`: see `PROBE_S`.
+    """
 
     def __init__(
         self,
@@ -41,13 +56,22 @@ class VllmLoop(EngineLoop):
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,
         heartbeat: Heartbeat,
+        gathering: Gathering,
+        is_early: bool,
+        probe_s: float = PROBE_S,
     ) -> None:
         super().__init__(queue_=rows, session=session, output=output, heartbeat=heartbeat)
         self._engine = engine
         self._rows = rows
         self._words = EosWords(num_logits=engine.num_logits, eos_token=eos_for_guests, all_eos=eos_tokens)
         self._answers: dict[SeqId, GuestAnswer] = {}
+        self._early = EarlyRows()
+        self._is_early = is_early
+        self._asked_early: list[Sequence] = []
+        """The sequences to sample in this step whose guests have not started yet."""
         self._forward_s = 0.0
+        self._gathering = gathering
+        self._probe_s = probe_s if engine.is_elsewhere else None
         self._committer = StepCommitter(
             queue=rows,
             session=session,
@@ -68,14 +92,44 @@ class VllmLoop(EngineLoop):
     def _drop_steps(self) -> None:
         """Nothing: a step has ended when the next one begins."""
 
+    def _next_command(self) -> "Callable[[], None]":
+        """Wait for a command. Meanwhile, look for dead and silent processes of vLLM: with requests, each step does."""
+        while True:
+            with contextlib.suppress(queue.Empty):
+                return self._inbox.get(timeout=self._probe_s)
+            self._heartbeat.compute(1)
+            self._engine.check_health()
+            self._heartbeat.computed()
+
     def _close(self) -> None:
         self._engine.close()
+
+    def _is_busy(self) -> bool:
+        return bool(self._early_sequences())
+
+    def _early_sequences(self) -> "list[Sequence]":
+        return self._early.sequences()[: self._rows.num_places]
+
+    def _start_guest(self, seq: "Sequence") -> None:
+        if self._is_early:
+            self._early.add(seq)
+        super()._start_guest(seq)
+
+    def _tell_ready(self, seq: "Sequence", error: BaseException | None, number: int) -> None:
+        self._early.tell(seq, has_started=error is None)
+        super()._tell_ready(seq, error, number)
+
+    def _ready(self, seq: "Sequence", error: BaseException | None, number: int) -> None:
+        if not self._early.leave(seq):
+            super()._ready(seq, error, number)
 
     def _step(self) -> None:
         lap = self.profile.lap
         self._live.finish_ended()
         self._rows.admit()
         lap("admit")
+        if self._gathers():
+            return
         slowed = self._session.slowed()
         self._live.talk(lambda running: self._session.round(running, slowed), self._rows.running)
         self._live.finish_ended()
@@ -85,19 +139,31 @@ class VllmLoop(EngineLoop):
         lap("ask")
         seqs = [seq for seq in self._rows.running if not seq.suspended and seq.ending is None]
         seqs = [seq for seq in seqs if seq.group not in slowed]
-        self._rows.submit(seqs)
+        early = self._early_sequences()
+        self._rows.submit([*seqs, *early])
         lap("batch")
-        if not seqs:
+        if not seqs and not early:
             self._wait_longer()
             return
         self._wait_s = 0.0
         began = time.monotonic()
-        self._heartbeat.compute(len(seqs))
+        self._heartbeat.compute(len(seqs) + len(early))
         tokens = self._engine.step(self._ask, self._masks)
         self._heartbeat.computed()
         self._forward_s = time.monotonic() - began
         lap("forward")
         self._commit(tokens, began)
+
+    def _gathers(self) -> bool:
+        """Return whether the step waits for guests that start. The thread then waits for commands."""
+        num_starting = self.num_alive - len(self._rows.running) - len(self._rows.waiting) - len(self._early_sequences())
+        is_idle = bool(self._rows.running) and not self._rows.num_rows
+        wait_s = self._gathering.remaining_s(
+            is_useful=is_idle and num_starting > 0 and self._live.runtime_error is None, step_s=self._forward_s
+        )
+        if wait_s > 0.0:
+            self._wait_s = wait_s
+        return wait_s > 0.0
 
     def _fork(self) -> None:
         """Let guests fork that want to. A sequence and its new forks have their masks, and wait for their rows.
@@ -122,21 +188,70 @@ class VllmLoop(EngineLoop):
 
     def _ask(self, keys: list[str]) -> None:
         """Called by vLLM before the forward pass: let guests compute their masks."""
-        seqs = [seq for seq in map(self._rows.sequence, keys) if seq.controller is not None and seq.ending is None]
+        every = [self._rows.sequence(key) for key in keys]
+        self._asked_early = [seq for seq in every if seq.progress.phase is Phase.STARTING]
+        seqs = [seq for seq in every if seq.guest.bound and seq.ending is None]
         self._live.talk(lambda seqs: _no_forks(self._session.ask(seqs, self._forward_s)), seqs)
 
     def _masks(self) -> Mapping[str, Words]:
         """Called by vLLM after the forward pass has begun: wait for the masks."""
         self._answers = {}
         self._live.talk(lambda _: self._answers.update(self._session.answers()), None)
+        if self._asked_early:
+            self._answers = {seq_id: answer.copy() for seq_id, answer in self._answers.items()}
+            self._join()
         return {
             self._rows.key(seq): self._words.of(answer.bits)
             for seq in self._rows.running
             if (answer := self._answers.get(seq.seq_id)) is not None and answer.splice is None
         }
 
+    def _join(self) -> None:
+        """Run the sequences whose guests have started since the step began, and ask these guests for masks.
+
+        If the step computes nothing else, the step waits for guests: a late guest's prompt would be computed again.
+        """
+        is_alone = len(self._asked_early) == self._rows.num_rows
+        left, joined, may_start = self._asked_early, [], True
+        while may_start:
+            started, may_start = self._early.poll(left)
+            for seq in started:
+                self._early.join(seq)
+                self._accept(seq)
+            self._output.flush()
+            joined += started
+            left = [seq for seq in left if seq not in started]
+            wait_s = self._gathering.remaining_s(is_useful=is_alone, step_s=self._forward_s)
+            if wait_s <= 0.0:
+                break
+            if may_start:
+                self._early.wait(wait_s)
+        self._gathering.remaining_s(is_useful=False, step_s=0.0)
+        self._rows.admit()
+        fresh = [seq for seq in joined if seq.progress.phase is Phase.RUNNING]
+        if not fresh:
+            return
+        self._live.talk(self._session.bind, fresh)
+        asked = [seq for seq in fresh if self._goes_on(seq)]
+        for seq in fresh:
+            if seq not in asked:
+                self._session.hear(seq)
+        if asked:
+            self._live.talk(lambda asked: _no_forks(self._session.ask(asked)), asked)
+            self._live.talk(lambda _: self._answers.update(self._session.answers()), None)
+
+    def _goes_on(self, seq: "Sequence") -> bool:
+        """Return whether a guest that was bound during the step leaves its row as the row is."""
+        guest = seq.guest
+        return seq.ending is None and not guest.suspended and guest.num_branches == 1 and self._rows.is_current(seq)
+
     def _commit(self, tokens: list[RowToken], began: float) -> None:
         sampled = {seq.seq_id: (seq, token) for token in tokens if (seq := self._rows.take(token)) is not None}
+        for seq, _ in list(sampled.values()):
+            if seq.controller is not None and not seq.guest.bound:
+                del sampled[seq.seq_id]
+                self._early.miss(seq)
+                self._rows.end_row(seq)
         answers, self._answers = self._answers, {}
         # vLLM may put off a row that it wanted to compute: the guest's answer waits.
         self._session.keep({seq_id: answer.copy() for seq_id, answer in answers.items() if seq_id not in sampled})
@@ -163,7 +278,11 @@ class _VllmSampler(Sampler[TokenScore]):
     def score(self, seq: "Sequence", rows: "Seq[TokenScore]") -> None:
         """Nothing: requests for scores are refused."""
 
-    def sample_batch(self, wanted: "Seq[RowToSample[TokenScore]]") -> list[TokenScore | AiciError]:
+    def sample_batch(
+        self,
+        wanted: "Seq[RowToSample[TokenScore]]",
+        launched: object = None,  # noqa: ARG002 vLLM has sampled
+    ) -> list[TokenScore | AiciError]:
         return [_with_top(each.row, each.seq.sampling.logprobs) for each in wanted]
 
 

@@ -44,6 +44,7 @@ class RowEngine(Protocol):
 
     `context`: the most tokens of a row. `num_logits`: the length of a row of logits. `num_pages`: blocks of the cache.
     `usage`: the part of the cache in use, 0 to 1. `is_elsewhere`: other processes compute, so the engine may sleep.
+    `num_preemptions`: how often vLLM took back the cache of a row, which is then computed anew.
     """
 
     context: int
@@ -53,6 +54,9 @@ class RowEngine(Protocol):
 
     @property
     def usage(self) -> float: ...
+
+    @property
+    def num_preemptions(self) -> int: ...
 
     def add(self, row: NewRow) -> None:
         """Begin a row. Tokens in the cache are not computed again."""
@@ -66,5 +70,8 @@ class RowEngine(Protocol):
         `ask` is called before the forward pass with the rows to sample, `masks` after the pass has begun; each once a
         step. A row without a mask samples from all tokens.
         """
+
+    def check_health(self) -> None:
+        """Raise an exception if a process that computes is dead or silent. Call between steps."""
 
     def close(self) -> None: ...

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection
 
     from aici_base.ids import SeqId, TokenId
-    from aici_engine.scheduler import StepPlan
+    from aici_engine.step_plan import StepPlan
 
 _AGE = attrgetter("order")
 
@@ -43,13 +43,26 @@ class RowQueue:
         self._max_num_seqs = max_num_seqs
         self._rows: dict[SeqId, _Row] = {}
         self._by_key: dict[str, Sequence] = {}
-        self._num_rows = 0
+        self._num_begun = 0
         self._begun: set[SeqId] = set()
         self.waiting: list[Sequence] = []
         self.running: list[Sequence] = []
-        self.num_preemptions = 0
         self.num_reused = 0
         self.num_resubmitted = 0
+
+    @property
+    def num_preemptions(self) -> int:
+        return self._engine.num_preemptions
+
+    @property
+    def num_places(self) -> int:
+        """Further sequences that could run at once."""
+        return max(0, self._max_num_seqs - len(self.running) - len(self.waiting))
+
+    @property
+    def num_rows(self) -> int:
+        """Rows that vLLM computes."""
+        return len(self._rows)
 
     def add(self, seq: Sequence) -> None:
         seq.progress.phase = Phase.WAITING
@@ -61,7 +74,7 @@ class RowQueue:
             if seq in queue:
                 queue.remove(seq)
         self._begun.discard(seq.seq_id)
-        self._end_row(seq)
+        self.end_row(seq)
 
     def admit(self) -> None:
         """Move waiting sequences to running, in the order of service, while there are places."""
@@ -86,14 +99,19 @@ class RowQueue:
     def submit(self, seqs: "Collection[Sequence]") -> None:
         """Make sure that all `seqs` have rows with the tokens of the sequence, and that no other sequence has a row."""
         wanted = {seq.seq_id for seq in seqs}
-        for seq in self.running:
+        for seq in list(self._by_key.values()):
             if seq.seq_id not in wanted:
-                self._end_row(seq)
+                self.end_row(seq)
         for seq in seqs:
             row = self._rows.get(seq.seq_id)
             if row is None or (row.tokens and row.tokens != seq.tokens):
-                self._end_row(seq)
+                self.end_row(seq)
                 self._begin_row(seq)
+
+    def is_current(self, seq: Sequence) -> bool:
+        """Return whether the row of a sequence with a controller has the tokens of the sequence."""
+        row = self._rows.get(seq.seq_id)
+        return row is not None and row.tokens == seq.tokens
 
     def sequence(self, key: str) -> Sequence:
         return self._by_key[key]
@@ -123,9 +141,9 @@ class RowQueue:
         self.running.append(seq)
 
     def _begin_row(self, seq: Sequence) -> None:
-        self._num_rows += 1
+        self._num_begun += 1
         self.num_resubmitted += seq.seq_id in self._begun
-        key = str(self._num_rows)
+        key = str(self._num_begun)
         is_controlled = seq.controller is not None
         self._rows[seq.seq_id] = _Row(key, list(seq.tokens) if is_controlled else [])
         self._by_key[key] = seq
@@ -141,7 +159,8 @@ class RowQueue:
             )
         )
 
-    def _end_row(self, seq: Sequence) -> None:
+    def end_row(self, seq: Sequence) -> None:
+        """End the row of a sequence, if there is one."""
         row = self._rows.pop(seq.seq_id, None)
         if row is not None:
             del self._by_key[row.key]

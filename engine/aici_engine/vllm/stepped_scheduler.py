@@ -13,12 +13,14 @@ if TYPE_CHECKING:
 
 
 class Hooks:
-    """What the scheduler calls. `keys`: our keys of rows by vLLM's names of requests."""
+    """What the scheduler calls. `keys`: our keys of rows by vLLM's names of requests. `num_preemptions`: counted by the
+    scheduler."""
 
     def __init__(self) -> None:
         self.keys: dict[str, str] = {}
         self.ask: Callable[[list[str]], None] = lambda _: None
         self.masks: Callable[[], Mapping[str, Words]] = dict
+        self.num_preemptions = 0
 
     def forget(self, key: str) -> None:
         for name in [name for name, each in self.keys.items() if each == key]:
@@ -36,6 +38,10 @@ class SteppedScheduler(Scheduler):  # type: ignore[misc]
         names = [name for name in output.num_scheduled_tokens if not self.requests[name].is_prefill_chunk]
         self.hooks.ask([self.hooks.keys[name] for name in names])
         return output
+
+    def _preempt_request(self, *args: Any, **kwargs: Any) -> Any:
+        self.hooks.num_preemptions += 1
+        return super()._preempt_request(*args, **kwargs)
 
     def get_grammar_bitmask(self, scheduler_output: Any) -> Any:
         masks = self.hooks.masks()

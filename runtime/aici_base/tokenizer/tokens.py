@@ -25,11 +25,15 @@ _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """`token_bytes`: by token id; empty for special tokens and unused ids. `notes`: warnings for a person to read."""
+    """`token_bytes`: by token id; empty for special tokens and unused ids. `notes`: warnings for a person to read.
+
+    `added`: the names of the tokens beside the model's vocabulary, special tokens among them.
+    """
 
     token_bytes: list[bytes]
     eos_token: TokenId
     notes: tuple[str, ...]
+    added: Mapping[TokenId, str]
 
 
 def tokenizer_file(name: str) -> Path:
@@ -100,7 +104,8 @@ def _vocabulary(tokenizer: Any, known_eos: TokenId | None) -> Vocabulary:
     elif eos is None:
         eos = 0
         notes.append(f"no special token is named {', '.join(_EOS_NAMES)}: token 0 is used as the end-of-sequence token")
-    return Vocabulary(token_bytes, TokenId(eos), tuple(notes))
+    names = {TokenId(token["id"]): str(token["content"]) for token in added}
+    return Vocabulary(token_bytes, TokenId(eos), tuple(notes), names)
 
 
 def _texts(vocab: Any) -> Mapping[str, int]:

@@ -61,12 +61,17 @@ def _auth(body: dict[str, Any]) -> Auth:
 
 def answer(request: ChannelRequest, handle: Callable[[ChannelRequest], bytes]) -> bytes:
     """Run `handle` and return the response with `data` (JSON) from it. An error raised becomes an error response."""
+    return guarded(request.rid, lambda: ok(request, handle(request)))
+
+
+def guarded(rid: str | None, respond: Callable[[], bytes]) -> bytes:
+    """Return the response of `respond`. An error raised becomes an error response to the request `rid`."""
     try:
-        return ok(request, handle(request))
+        return respond()
     except AiciError as error:
         is_user_error = isinstance(error, UsageError | ControllerError)
         return failure(
-            request.rid,
+            rid,
             error.message,
             is_user_error=is_user_error,
             code=error.code,
@@ -74,7 +79,7 @@ def answer(request: ChannelRequest, handle: Callable[[ChannelRequest], bytes]) -
             cli_hint=error.cli_hint,
         )
     except RequestError as error:
-        return failure(request.rid, str(error), is_user_error=False)
+        return failure(rid, str(error), is_user_error=False)
 
 
 def ok(request: ChannelRequest, data: bytes) -> bytes:

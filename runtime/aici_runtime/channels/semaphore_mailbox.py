@@ -5,13 +5,14 @@ writing, `-rd` (initially 0) reading. A sender never spins; a receiver spins onl
 """
 
 import contextlib
+import ctypes
 import os
 import struct
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from mmap import mmap
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import posix_ipc
 
@@ -19,6 +20,11 @@ from aici_runtime.channels.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction
 from aici_runtime.memory import shm
 
 _HEADER = struct.Struct("<I")
+
+_libc = ctypes.CDLL(None)
+_libc.sem_open.restype = ctypes.c_void_p
+_libc.sem_open.argtypes = [ctypes.c_char_p, ctypes.c_int]
+_libc.sem_close.argtypes = [ctypes.c_void_p]
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +42,30 @@ class SemaphoreNames:
         return cls(region=f"{stem}-shm", writer=f"{stem}-wr", reader=f"{stem}-rd")
 
 
+class MailboxAddresses(NamedTuple):
+    """A mailbox for code in C: the region with its size in bytes, and the two semaphores."""
+
+    memory: int
+    size_bytes: int
+    writable: int
+    readable: int
+
+
 class SemaphoreMailbox:
     """See `Mailbox`."""
 
-    def __init__(self, memory: mmap, writable: posix_ipc.Semaphore, readable: posix_ipc.Semaphore) -> None:
+    def __init__(
+        self,
+        memory: mmap,
+        writable: posix_ipc.Semaphore,
+        readable: posix_ipc.Semaphore,
+        addresses: tuple[int, ...] = (),
+    ) -> None:
+        """`addresses`: of `writable` and `readable`, opened once more for code in C; 0 where that failed."""
         self._memory = memory
         self._writable = writable
         self._readable = readable
+        self._addresses = addresses
 
     @classmethod
     def create(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
@@ -60,6 +83,7 @@ class SemaphoreMailbox:
             shm.attach_region(names.region, size_bytes),
             shm.attach_semaphore(names.writer, 1),
             shm.attach_semaphore(names.reader, 0),
+            (_address(names.writer), _address(names.reader)),
         )
 
     @staticmethod
@@ -111,10 +135,28 @@ class SemaphoreMailbox:
         self._writable.release()
         self._readable.release()
 
+    def addresses(self) -> "MailboxAddresses | None":
+        """Return the addresses, valid until `close`; None if the mailbox was created here, or a semaphore cannot be
+        opened."""
+        if not all(self._addresses):
+            return None
+        writable, readable = self._addresses
+        memory = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
+        return MailboxAddresses(memory, len(self._memory), writable, readable)
+
     def close(self) -> None:
         self._memory.close()
         self._writable.close()
         self._readable.close()
+        for address in filter(None, self._addresses):
+            _libc.sem_close(address)
+        self._addresses = ()
+
+
+def _address(name: str) -> int:
+    """Return the address of a named semaphore that this process has opened already; 0 on failure. `sem_close` must
+    follow: libc counts the openings."""
+    return _libc.sem_open(name.encode(), 0) or 0
 
 
 def _wait(semaphore: posix_ipc.Semaphore) -> None:

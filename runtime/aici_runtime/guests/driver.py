@@ -9,6 +9,7 @@ import contextlib
 import copy
 import time
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Self
@@ -55,6 +56,20 @@ class DriverContext:
     """Return the error message for a guest that exceeded the time limit of an operation: mid, pre or post."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeCall:
+    """A call of a callback that the loop in C has made. `error` and `trap`: addresses of objects of wasmtime. `log` and
+    `written`: the log and the variables that the guest wrote in the call."""
+
+    error: int | None
+    trap: int | None
+    result: bytes | None
+    mask: bytearray | None
+    log: bytes
+    written: list[dict[str, Any]]
+    elapsed_ns: int
+
+
 class GuestDriver(ABC):
     """Drives one guest. Owns no process state, so a fork of the process forks the driver too."""
 
@@ -74,13 +89,17 @@ class GuestDriver(ABC):
         """The latest result as JSON; empty after a failure."""
         self.is_silent = True
         """True if the latest result came without log and variables."""
+        self.made: deque[MadeCall] = deque()
+        """The calls made in advance, in order: each stands for the next call of the guest."""
+        self._made_ns = 0
+        """The time of such calls during the running callback."""
         self._timeout = ""
         """The error message of a guest that exceeded its time limit; every later call repeats the message."""
 
     def cloned(self, guest: Guest, state: GuestState) -> Self:
         """Return the driver of a fork in the same process."""
         clone = copy.copy(self)
-        clone._guest, clone._state = guest, state
+        clone._guest, clone._state, clone.made = guest, state, deque()
         return clone
 
     @property
@@ -137,7 +156,14 @@ class GuestDriver(ABC):
     def _returned(self, name: str) -> bytes:
         state = self._state
         self._host.guest = state
-        self._guest.call(name, self.handle)
+        if self.made:
+            made = self.made.popleft()
+            state.result, state.masks = made.result, [] if made.mask is None else [made.mask]
+            state.put_back(made.log, made.written)
+            self._made_ns += made.elapsed_ns
+            self._guest.check(made.error, made.trap)
+        else:
+            self._guest.call(name, self.handle)
         if state.result is None:
             raise InvalidResultError("aici_host_return_process_result not called")
         return state.result
@@ -150,7 +176,7 @@ class GuestDriver(ABC):
 
     def _result(self, label: str, body: Callable[[], bytes], *, failed: bytes) -> bytes:
         """Run `body`, which returns a result as JSON, and wrap the result or the failure as a `SeqResult`."""
-        started = time.perf_counter_ns()
+        started, self._made_ns = time.perf_counter_ns(), 0
         error = ""
         try:
             if self._timeout:
@@ -167,7 +193,7 @@ class GuestDriver(ABC):
             result, error = NULL, str(raised)
         except Exception as raised:  # noqa: BLE001  the boundary to the guest: any failure is the guest's
             result, error = failed, self._explain(label, raised)
-        micros = (time.perf_counter_ns() - started) // 1000
+        micros = (time.perf_counter_ns() - started + self._made_ns) // 1000
         self.said = b"" if error else result
         self.is_silent = not error and self._state.is_silent()
         if self.is_silent:

@@ -79,6 +79,15 @@ class Memory:
     def size_bytes(self) -> int:
         return int(_memory_data_size(self._context, self._memory))
 
+    def address(self) -> int | None:
+        """Return the address of wasmtime's record of the memory."""
+        return self._memory.value
+
+    def data_address(self) -> int | None:
+        """Return the address of the first byte."""
+        address: int | None = _memory_data(self._context, self._memory)
+        return address
+
     def view(self, pointer: int, length: int) -> memoryview:
         """Return the memory itself, not a copy: the next call of the guest may change the content."""
         end = pointer + length
@@ -177,7 +186,8 @@ class Guest:
         self._trap = ctypes.c_void_p()
         self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
         self._entries = {name: self._entry(function) for name, function in self._functions.items()}
-        self._interrupted = False
+        self._interrupted_word = ctypes.c_uint32(0)
+        self._interrupted = memoryview(self._interrupted_word).cast("B").cast("I")
         self.is_initialized = False
         """Whether `aici_init` has returned, here or in the guest of a snapshot."""
 
@@ -245,22 +255,39 @@ class Guest:
 
         Raise GuestTimeoutError after `interrupt`, GuestError for every other trap.
         """
-        if self._interrupted:
+        if self._interrupted[0]:
             # The interrupt came after the intended call had ended: the next call must not trap.
-            self._interrupted = False
+            self._interrupted[0] = 0
             _set_epoch_deadline(self._address, 1)
         self._result[0] = argument
         error = self._entries[name]()
+        if error or self._trap:
+            trap, self._trap.value = self._trap.value, None
+            self.check(error, trap)
+        return self._result[0]
+
+    def check(self, error: int | None, trap: int | None) -> None:
+        """Raise the failure of a call, if any, given the addresses of wasmtime's objects, and free the objects."""
         if error:
             pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
             raise GuestError(str(wasmtime.WasmtimeError._from_ptr(pointer)))
-        if self._trap:
-            raised = wasmtime.Trap._from_ptr(ctypes.cast(self._trap, ctypes.POINTER(c.wasm_trap_t)))
-            self._trap.value = None
+        if trap:
+            raised = wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t)))
             if raised.trap_code is wasmtime.TrapCode.INTERRUPT:
                 raise GuestTimeoutError(raised.message)
             raise GuestError(raised.message)
-        return self._result[0]
+
+    # Addresses for the loop in C (`native/`), valid as long as the guest lives.
+
+    def context_address(self) -> int | None:
+        return self._address.value
+
+    def function_address(self, name: str) -> int:
+        return ctypes.addressof(self._functions[name])
+
+    def interrupted_address(self) -> int:
+        """Return the address of the word that `interrupt` and `rearm` set."""
+        return ctypes.addressof(self._interrupted_word)
 
     def initialize(self, *, read_vocabulary: bool = False) -> None:
         """Run the callbacks before `aici_create`, unless the guest has come from a snapshot.
@@ -278,7 +305,7 @@ class Guest:
 
     def interrupt(self) -> None:
         """Make the running call trap. Safe from any thread; no effect on later calls."""
-        self._interrupted = True
+        self._interrupted[0] = 1
         self._engine.increment_epoch()
 
     # The state of the guest, to be moved into another instance of the same module: see `movable.py`.
@@ -323,7 +350,7 @@ class Guest:
 
     def rearm(self) -> None:
         """Keep the interrupt of another guest in this process from ending the next call of this guest."""
-        self._interrupted = True
+        self._interrupted[0] = 1
 
     def close(self) -> None:
         """Free the memory of the instance."""

@@ -131,6 +131,17 @@ class GuestState:
         self._log.clear()
         return text
 
+    def take_out(self) -> tuple[bytes, list[dict[str, Any]]]:
+        """Take out log and variables as they are, for `put_back`."""
+        log = bytes(self._log)
+        self._log.clear()
+        return log, self.take_written()
+
+    def put_back(self, log: bytes, written: list[dict[str, Any]]) -> None:
+        """Append log and variables."""
+        self.log(log)
+        self.written += written
+
     def take_written(self) -> list[dict[str, Any]]:
         written, self.written = self.written, []
         return written

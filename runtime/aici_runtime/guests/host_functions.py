@@ -16,7 +16,9 @@ from aici_runtime.guests.linker import HostFunction, Linker
 from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 
-_MAX_RESULT_BYTES = 1024 * 1024
+MAX_RESULT_BYTES = 1024 * 1024
+"""The limit of the result of a callback."""
+
 _PROCESS_ARG = int(Blob.PROCESS_ARG)
 _WRITE_FIELDS = ("name", "value", "op", "when_version_is")
 
@@ -66,6 +68,10 @@ class HostFunctions:
     def clock_ns(self) -> int:
         return self.guest.age_ns() // self._clock_step_ns * self._clock_step_ns if self._clock_step_ns else 0
 
+    def _refuse(self, pointer: int, length: int) -> None:
+        """Raise the error of a pointer out of range."""
+        self._view(pointer, length)
+
     def _view(self, pointer: int, length: int) -> memoryview:
         memory = self.guest.memory
         if memory is None:
@@ -94,6 +100,7 @@ class HostFunctions:
                 function = _not_allowed
             linker.define("env", name, signature, function)
         wasi.define(linker, self)
+        linker.attend(self, self._refuse)
 
     def read_blob(self, blob_id: int, pointer: int, size: int) -> int:
         guest = self.guest
@@ -154,8 +161,8 @@ class HostFunctions:
         return self.guest.seq_id
 
     def return_process_result(self, pointer: int, length: int) -> None:
-        if length > _MAX_RESULT_BYTES:  # a parsed result takes many times as much memory
-            raise GuestError(f"a result of {length} bytes is too large; at most {_MAX_RESULT_BYTES}")
+        if length > MAX_RESULT_BYTES:  # a parsed result takes many times as much memory
+            raise GuestError(f"a result of {length} bytes is too large; at most {MAX_RESULT_BYTES}")
         self.guest.result = bytes(self._view(pointer, length))
 
     def storage_cmd(self, pointer: int, length: int) -> int:

@@ -6,15 +6,19 @@ here catches every exception.
 
 import ctypes
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import wasmtime
 from wasmtime import _bindings as c
 
+from aici_runtime.guests.native.structures import Callback
+
+if TYPE_CHECKING:
+    from aici_runtime.guests.host_functions import HostFunctions
+    from aici_runtime.guests.native.host import NativeHost
+
 _SLOT_WORDS = ctypes.sizeof(c.wasmtime_val_raw_t) // 4
 _SECOND, _THIRD = _SLOT_WORDS, 2 * _SLOT_WORDS
-# The last argument, the number of values, is not declared: ctypes would make an object of it in every call.
-_RAW_CALLBACK = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint32))
 _NO_FINALIZER = ctypes.cast(0, ctypes.CFUNCTYPE(None, ctypes.c_void_p))
 _TYPES: Mapping[str, Callable[[], wasmtime.ValType]] = {"i": wasmtime.ValType.i32, "I": wasmtime.ValType.i64}
 
@@ -25,29 +29,44 @@ HostFunction = Callable[..., int | None]
 class Linker:
     """Owns a wasmtime linker and keeps the callbacks alive. Built once, before the first fork."""
 
-    def __init__(self, engine: wasmtime.Engine, on_failure: Callable[[BaseException], str]) -> None:
+    def __init__(
+        self,
+        engine: wasmtime.Engine,
+        on_failure: Callable[[BaseException], str],
+        native: "NativeHost | None" = None,
+    ) -> None:
         """`on_failure` returns the trap message for an exception raised by a host function; `on_failure` must not
-        raise."""
+        raise. `native`: the loop in C takes over the host functions that it has, for the guests that it runs."""
         self.wasmtime = wasmtime.Linker(engine)
         self._on_failure = on_failure
+        self._native = native
         self._callbacks: list[Any] = []
 
     def define(self, module: str, name: str, signature: tuple[str, str], function: HostFunction) -> None:
         params, results = signature
-        callback = _RAW_CALLBACK(self._adapter(function, len(params), bool(results)))
+        callback = Callback(self._adapter(function, len(params), bool(results)))
+        address, environment = ctypes.cast(callback, ctypes.c_void_p), None
+        if self._native is not None:
+            address, environment = self._native.host_function(name, results, callback)
         ty = wasmtime.FuncType([_TYPES[p]() for p in params], [_TYPES[r]() for r in results])
         error = c.wasmtime_linker_define_func_unchecked(
             self.wasmtime.ptr(),
             *_text(module),
             *_text(name),
             ty.ptr(),
-            ctypes.cast(callback, c.wasmtime_func_unchecked_callback_t),
-            None,
+            ctypes.cast(address, c.wasmtime_func_unchecked_callback_t),
+            environment,
             _NO_FINALIZER,
         )
         if error:
             raise wasmtime.WasmtimeError._from_ptr(error)
         self._callbacks.append(callback)
+
+    def attend(self, host: "HostFunctions", refuse: HostFunction) -> None:
+        """Let host functions in Python act for the guests that run in C. `refuse` raises for a pointer and a length."""
+        if self._native is not None:
+            callback = Callback(self._adapter(refuse, 2, has_result=False))
+            self._native.use(host, callback)
 
     def _adapter(self, function: HostFunction, num_params: int, has_result: bool) -> Callable[..., int]:
         params = slice(0, num_params * _SLOT_WORDS, _SLOT_WORDS)

@@ -38,7 +38,7 @@ class Futex:
         if number is None:
             raise UnavailableError(f"no futex on {platform.machine()}", hint="aici runs on Linux, x86-64 or arm64")
         self._words = memoryview(memory).cast("B").cast("I")
-        self._base = ctypes.addressof(ctypes.c_char.from_buffer(memory))
+        self.address = ctypes.addressof(ctypes.c_char.from_buffer(memory))
         # No ctypes prototypes: the conversions would cost more than the calls. Values longer than an int are converted
         # here.
         self._number = ctypes.c_long(number)
@@ -64,7 +64,7 @@ class Futex:
         self._wake(self._number, self._addresses.get(offset) or self._address(offset), _WAKE, _EVERYONE)
 
     def _address(self, offset: int) -> ctypes.c_void_p:
-        return self._addresses.setdefault(offset, ctypes.c_void_p(self._base + offset))
+        return self._addresses.setdefault(offset, ctypes.c_void_p(self.address + offset))
 
     def close(self) -> None:
         """Release the view of the mapping, so that the mapping can be closed. Nobody may be waiting."""

@@ -10,6 +10,7 @@ Elements are f32, f16, bf16, or one bit (`bool`: least significant first, set = 
 ceil(vocab_size / 32) bytes.
 """
 
+import ctypes
 from collections.abc import Callable, Sequence
 from mmap import mmap
 from struct import Struct, pack
@@ -136,6 +137,8 @@ class MaskRegion:
         self.v1_rows = MaskRows(
             memory, dtype=dtype, vocab_size=vocab_size, num_elements=vocab_size, first_byte=0, denied=-100.0
         )
+        self.v1_denied = b"" if dtype == "bool" else _PACK[dtype](-100.0)
+        """The element of a v1 row for a token that is not allowed; empty for a row of bits. All others are zero."""
         num_elements = (vocab_size + 1000) & ~63
         size = MaskRows(
             memory, dtype=dtype, vocab_size=vocab_size, num_elements=num_elements, first_byte=0, denied=float("-inf")
@@ -149,6 +152,10 @@ class MaskRegion:
             first_byte=_OWNERS_AT + 4 * (self.num_v2_rows + 3 & ~3),
             denied=float("-inf"),
         )
+
+    def address(self) -> tuple[int, int]:
+        """Return the address and the size in bytes of the region, for code in C."""
+        return ctypes.addressof(ctypes.c_char.from_buffer(self._memory)), len(self._memory)
 
     def fits_rows(self, num_rows: int) -> bool:
         """Return whether the region has room for these v1 rows, with a byte to spare as in upstream AICI."""

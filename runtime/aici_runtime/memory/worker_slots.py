@@ -18,6 +18,7 @@ import signal
 import time
 import zlib
 from mmap import MAP_ANONYMOUS, MAP_SHARED, PAGESIZE, mmap
+from typing import Final
 
 from aici_base.errors import QuotaError
 from aici_runtime.memory.futex import Futex
@@ -51,6 +52,7 @@ _BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings that announce r
 _ANSWERED = _SLOT.word("answered")  # futex, of a pool: counts the rounds of responses
 _LEAVE = _SLOT.word("leave")  # _LEAVING = the guest is to leave its pool, _LEFT = the guest has left
 _MID_STARTED = _SLOT.word("mid started")  # start of the mid phase, in milliseconds of the clock; 0 = not started
+_GONE = _SLOT.word("gone")  # 1 = the worker is gone, for the stepper's loop in C
 _KEY = _SLOT.area("key", 8)  # random: proves that a new worker has got the memory of its slot
 _SLOT.align(64)
 _REQUEST_BYTES = _SLOT.area("request bytes", 128 * 1024 - 64)
@@ -58,6 +60,12 @@ _RESPONSE_BYTES = _SLOT.area("response bytes", POST_PRE_MAX + RESPONSE_MAX)
 
 _SLOT.align(64)
 _MASK = _SLOT.size_bytes  # a mask in the format of the rows, of a size that depends on the vocabulary
+
+SLOT_OFFSETS: Final = (
+    *(_REQUEST, _RESPONSE, _CANCELLED, _NUMBER, _DETACHED, _WRITING, _BELL, _ANSWERED, _LEAVE, _MID_STARTED),
+    *(_REQUEST_BYTES, _RESPONSE_BYTES, _MASK, _GONE),
+)
+"""For the loop in C, in the order of its struct (`guests/native`)."""
 
 # The layout of the register.
 _REGISTER = Layout()
@@ -240,6 +248,11 @@ class WorkerSlot:
         self._view = view
         self._base = base
 
+    @property
+    def address(self) -> int:
+        """The address of the slot's memory in this process."""
+        return self._words.address + self._base
+
     def claim(self) -> None:
         """Take a free slot: clear its words and give it a key."""
         if self._table.is_shared:  # else the memory is new
@@ -336,9 +349,15 @@ class WorkerSlot:
 
     def mark_dead(self) -> None:
         """End every wait for a response. A response already written stays."""
+        self._words.store(self._base + _GONE, 1)
+        self._words.fence()  # either this process sees no response here, or the loop in C sees the word above
         if self._words.load(self._base + _RESPONSE) == 0:
             self._words.store(self._base + _RESPONSE, _DEAD)
         self._words.wake(self._base + _RESPONSE)
+
+    def mark_alive(self) -> None:
+        """Begin the life of a worker in a slot whose earlier worker may have died before the first request."""
+        self._words.store(self._base + _GONE, 0)
 
     def cancel(self) -> None:
         """Ask the worker to interrupt the latest request; CANCEL_SIGNAL must follow."""
@@ -386,6 +405,10 @@ class WorkerSlot:
     def has_request(self) -> bool:
         """Return whether a request waits."""
         return self._words.load(self._base + _REQUEST) != 0
+
+    def has_started_mid(self) -> bool:
+        """Return whether the mid phase of the request has started."""
+        return self._words.load(self._base + _MID_STARTED) != 0
 
     def start_mid(self) -> None:
         """Record that the mid phase of the request starts now."""

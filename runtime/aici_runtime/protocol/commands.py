@@ -1,10 +1,11 @@
 """Parse the commands of the main channel and check their shape. Checks against live sequences happen in the op sets."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from aici_base.ids import SeqId
+from aici_runtime import turn_message
 from aici_runtime.channels.envelope import RequestError, field, uint, uints
 from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, StepOp
 
@@ -22,9 +23,13 @@ def parse_post_pre(body: dict[str, Any]) -> PostPreCommand:
     """Parse `post_pre_process`. Raises RequestError, like every parser here."""
     post_ops = [_post_op(op) for op in _objects(field(body, "post_ops", list))]
     pre_ops = [PreOp(uint(op, "id"), field(op, "req_id", str)) for op in field(body, "pre_ops", list)]
+    return _post_pre(post_ops, pre_ops, uints(body, "freed"))
+
+
+def _post_pre(post_ops: Sequence[PostOp], pre_ops: Sequence[PreOp], freed: list[SeqId]) -> PostPreCommand:
     _refuse_duplicates([op.id for op in post_ops])
     _refuse_duplicates([op.id for op in pre_ops])
-    return PostPreCommand({op.id: op for op in post_ops}, {op.id: op for op in pre_ops}, uints(body, "freed"))
+    return PostPreCommand({op.id: op for op in post_ops}, {op.id: op for op in pre_ops}, freed)
 
 
 def _post_op(op: Any) -> PostOp:
@@ -54,9 +59,22 @@ class TurnCommand:
 
 def parse_turn(body: dict[str, Any]) -> TurnCommand:
     """Parse `turn_process`."""
-    command = TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body), _patience(body))
-    asked = {*command.asked, *command.post_pre.pre_ops}
+    return _checked_turn(TurnCommand(parse_post_pre(body), uints(body, "asked"), parse_mid(body), _patience(body)))
+
+
+def decode_turn(message: bytes) -> TurnCommand:
+    """Parse `turn_process` in binary form."""
+    try:
+        post_ops, pre_ops, asked, ops, freed, patience = turn_message.decode(message)
+    except turn_message.MalformedTurnError as error:
+        raise RequestError(str(error)) from error
+    _refuse_duplicates([op.id for op in ops])
+    return _checked_turn(TurnCommand(_post_pre(post_ops, pre_ops, freed), asked, ops, patience))
+
+
+def _checked_turn(command: TurnCommand) -> TurnCommand:
     _refuse_duplicates([*command.asked, *command.post_pre.pre_ops])
+    asked = {*command.asked, *command.post_pre.pre_ops}
     for seq_id in command.post_pre.post_ops:
         if seq_id not in asked:
             raise RequestError(f"a post op for {seq_id}, which is not asked")

@@ -29,7 +29,7 @@ from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.workers import worker_requests
 
-_FORK_S = 2.0
+_FORK_S = 5.0
 """A part of an order takes 15 ms. The limit is generous because a timeout kills the parent, and a machine can be very
 busy."""
 
@@ -63,6 +63,9 @@ class GuestForks:
 
     def __contains__(self, seq_id: SeqId) -> bool:
         return seq_id in self._orders
+
+    def __len__(self) -> int:
+        return len(self._orders)
 
     def clone(self, seq_id: SeqId, parent_id: SeqId) -> str:
         """Order a fork of the parent. Return the reason of a refusal, or an empty string.

@@ -22,10 +22,16 @@ from aici_runtime.workers.worker_replies import WorkerReply
 _KILL_GRACE_S = 0.1
 """Time between the interruption of a guest and the end of the process."""
 
+_POOL_KILL_GRACE_S = 2.0
+"""The same in a pool, counted from the last reply: its end takes all guests along, and a machine can be very busy."""
+
 _LATE_KILL_GRACE_S = 1.0
 """The same for a worker of low priority, for which nobody waits."""
 
 _CPU_EVERY_S = 1.0
+
+_STOPPED = "Worker: stopped; a signal has stopped the process of the guest"
+"""In place of the text of a timeout, which would blame the guest."""
 
 
 @dataclass(slots=True)
@@ -91,12 +97,18 @@ class GuestSequences:
         self._by_id: dict[SeqId, GuestSequence] = {}
         self._cpu_of_gone: dict[SeqId, int] = {}
         self._cpu_told_at = 0.0
+        self.version = 0
+        """Changes whenever a sequence comes, goes, or gets or loses its worker."""
 
     def __contains__(self, seq_id: SeqId) -> bool:
         return seq_id in self._by_id
 
     def __getitem__(self, seq_id: SeqId) -> GuestSequence:
         return self._by_id[seq_id]
+
+    def get(self, seq_id: SeqId) -> GuestSequence | None:
+        """Return a sequence, or None if there is none."""
+        return self._by_id.get(seq_id)
 
     def items(self) -> Iterator[tuple[SeqId, GuestSequence]]:
         """Iterate over ids and sequences."""
@@ -114,6 +126,7 @@ class GuestSequences:
             sequence = self._by_id[seq_id] = GuestSequence(
                 req_id, worker, masks_in_pre=worker.slot.computes_mask_in_pre()
             )
+            self.version += 1
             if lost := self._pools.place(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
@@ -128,8 +141,12 @@ class GuestSequences:
             for seq_id, request in requests
             if self._send(self._by_id[seq_id], request, detached=seq_id in detached)
         ]
-        self._pools.ring(self._by_id[seq_id].worker for seq_id in sent)
+        self.ring(self._by_id[seq_id].worker for seq_id in sent)
         return sent
+
+    def ring(self, workers: Iterable[WorkerHandle | None]) -> None:
+        """Wake the pools of these workers, after requests were sent."""
+        self._pools.ring(workers)
 
     def collect(self, seq_ids: list[SeqId], deadline: float) -> tuple[dict[SeqId, bytes], list[SeqId]]:
         """Return the replies, and the ids without a reply by `deadline`. Both leave out the sequences of dead
@@ -153,20 +170,24 @@ class GuestSequences:
     def give_up(self, seq_ids: list[SeqId]) -> dict[SeqId, bytes]:
         """Interrupt the guests of these sequences and return the replies. Kill a worker without a reply."""
         answers: dict[SeqId, bytes] = {}
-        missing, num_before = seq_ids, -1
-        while (
-            missing and len(missing) != num_before
-        ):  # in a pool, the next guest starts when the one before is interrupted
-            num_before = len(missing)
-            for seq_id in missing:
+        missing, num_before, silent_since = seq_ids, len(seq_ids), time.monotonic()
+        while missing and time.monotonic() - silent_since < self._kill_grace_s(missing):
+            for seq_id in missing:  # again: in a pool, the next guest starts when the one before is interrupted
                 worker = self._by_id[seq_id].worker
                 if worker is not None:
                     self._supervisor.interrupt(worker)
             more, missing = self.collect(missing, time.monotonic() + _KILL_GRACE_S)
             answers |= more
+            if len(missing) < num_before:
+                num_before, silent_since = len(missing), time.monotonic()
         for seq_id in missing:
             self._fail_timeout(self._by_id[seq_id])
         return answers
+
+    def _kill_grace_s(self, seq_ids: list[SeqId]) -> float:
+        workers = (self._by_id[seq_id].worker for seq_id in seq_ids)
+        is_pooled = any(worker is not None and worker.pool is not None for worker in workers)
+        return _POOL_KILL_GRACE_S if is_pooled else _KILL_GRACE_S
 
     def end_without_wait(self, seq_ids: list[SeqId]) -> None:
         """Interrupt late guests, as `give_up`, but leave the replies to a later `collect`. Kill a worker without a
@@ -189,6 +210,7 @@ class GuestSequences:
             worker.lower()
 
     def _fail_timeout(self, sequence: GuestSequence) -> None:
+        was_stopped = sequence.worker is not None and sequence.worker.is_stopped()
         if sequence.worker is not None and sequence.worker.pool is not None:
             self._supervisor.release(
                 sequence.worker.pool
@@ -196,7 +218,7 @@ class GuestSequences:
             )
         in_mid = sequence.latest_op in (worker_requests.MID, worker_requests.STEP) or sequence.mid_started() is not None
         op = "mid" if sequence.masks_in_pre or in_mid else "pre"
-        self.fail(sequence, self._limits.timeout_text(op, self._table.protocol))
+        self.fail(sequence, _STOPPED if was_stopped else self._limits.timeout_text(op, self._table.protocol))
 
     def detach(self, seq_id: SeqId, deadline: float) -> None:
         """Close the mask row to the worker; a later reply carries the mask.
@@ -209,6 +231,7 @@ class GuestSequences:
 
     def add(self, seq_id: SeqId, sequence: GuestSequence) -> None:
         """Add a fork under a fresh id."""
+        self.version += 1
         self._by_id[seq_id] = sequence
 
     def fail(self, sequence: GuestSequence, failure: str) -> None:
@@ -216,12 +239,14 @@ class GuestSequences:
         if sequence.worker is not None:
             sequence.read_cpu()
             self._supervisor.release(sequence.worker)
+        self.version += 1
         sequence.worker = None
         sequence.late = sequence.held_reply = None
         sequence.failure = failure
 
     def free(self, freed: Iterable[SeqId]) -> list[GuestSequence]:
         """Release the sequences of `freed` and return the known ones among them."""
+        self.version += 1
         gone = {seq_id: self._by_id.pop(seq_id) for seq_id in dict.fromkeys(freed) if seq_id in self._by_id}
         for seq_id, sequence in gone.items():
             sequence.read_cpu()
@@ -243,6 +268,10 @@ class GuestSequences:
                 if used_us := sequence.take_cpu_us():
                     used[seq_id] = used_us
         return used
+
+    def cpu_due(self) -> float:
+        """Return when `take_cpu_us` has something to tell (time.monotonic())."""
+        return 0.0 if self._cpu_of_gone else self._cpu_told_at + _CPU_EVERY_S
 
     def _send(self, sequence: GuestSequence, request: bytes, *, detached: bool = False) -> bool:
         worker = sequence.worker

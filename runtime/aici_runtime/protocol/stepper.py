@@ -1,9 +1,11 @@
 """The stepper: serves the main channel, in step with the engine, in one thread. Nothing slow happens here."""
 
 import logging
+from collections.abc import Callable
 
 import orjson
 
+from aici_runtime import turn_message
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import ChannelRequest, RequestError
@@ -14,7 +16,7 @@ from aici_runtime.protocol.guest_forks import GuestForks
 from aici_runtime.protocol.guest_sequences import GuestSequences
 from aici_runtime.protocol.v1_ops import V1Ops
 from aici_runtime.protocol.v2_ops import V2Ops
-from aici_runtime.recordings.trace import Recorder
+from aici_runtime.recordings.trace import NoTrace, Recorder
 from aici_runtime.supervision.pools import GuestPools
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
@@ -52,7 +54,10 @@ class Stepper:
 
     def serve(self, requests: Mailbox, responses: Mailbox, busy_wait_ms: int) -> None:
         """Answer requests until `stop`, which has no response."""
+        may_use_c = isinstance(self._trace, NoTrace) and not busy_wait_ms
         while True:
+            if may_use_c and isinstance(self._ops, V1Ops):
+                may_use_c = self._ops.serve_calm(requests, responses)
             message = requests.receive(busy_wait_ms)
             response = self.answer(message)
             if response is not None:
@@ -67,17 +72,22 @@ class Stepper:
 
     def answer(self, message: bytes) -> bytes | None:
         """Return the response to a message; None for `stop`."""
+        if turn_message.is_turn(message):
+            return self._respond(None, lambda: self._v1_ops("turn_process").turn_message(message))
         try:
             request = envelope.parse(message)
         except envelope.BadMessageError as error:
             return envelope.json_error(str(error))
         if request.op == "stop":
             return None
+        return self._respond(request.rid, lambda: envelope.ok(request, self._run(request)))
+
+    def _respond(self, rid: str | None, respond: Callable[[], bytes]) -> bytes:
         try:
-            return envelope.answer(request, self._run)
+            return envelope.guarded(rid, respond)
         except Exception as error:  # noqa: BLE001  a bug; the engine must get its answer all the same
             _log.exception("request failed")
-            return envelope.failure(request.rid, f"internal error: {error!r}", is_user_error=False)
+            return envelope.failure(rid, f"internal error: {error!r}", is_user_error=False)
 
     def _run(self, request: ChannelRequest) -> bytes:
         if request.op == "mid_process":

@@ -19,13 +19,24 @@ import orjson
 
 from aici_base.ids import SeqId
 from aici_runtime.channels.envelope import RequestError
+from aici_runtime.channels.mailbox import Mailbox
 from aici_runtime.flags import Limits
 from aici_runtime.guests.driver import CONTINUE, encode_result
 from aici_runtime.memory.mask_region import MaskRegion
-from aici_runtime.protocol.commands import PostPreCommand, parse_mid, parse_post_pre, parse_turn
+from aici_runtime.protocol import calm_loop
+from aici_runtime.protocol.calm_turns import CalmTurns
+from aici_runtime.protocol.commands import (
+    PostPreCommand,
+    TurnCommand,
+    decode_turn,
+    parse_mid,
+    parse_post_pre,
+    parse_turn,
+)
 from aici_runtime.protocol.guest_forks import GuestForks
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences, Lateness, failed
-from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults
+from aici_runtime.protocol.worker_results import NO_ANSWER, UNREADABLE, WorkerResults, split_usual
+from aici_runtime.turn_message import CalmTurn, TurnRest, decode_calm, encode_answer
 from aici_runtime.wire import MidOp, Patience, PostOp
 from aici_runtime.workers import worker_replies, worker_requests
 from aici_runtime.workers.guest_server import split_post_pre, split_turn
@@ -39,6 +50,9 @@ _LATE: dict[str, object] = CONTINUE | {"suspend": True, "late": True}
 deadlock, and such a step costs no fuel."""
 _NOTHING: dict[str, object] = {"ff_tokens": [], "backtrack": 1, "late": True}
 
+_Results = list[bytes | None]
+"""The results of mid by row, None without a result."""
+
 
 class V1Ops:
     """The commands of protocol v1, and `turn_process`."""
@@ -47,6 +61,10 @@ class V1Ops:
         self._sequences = sequences
         self._forks = forks
         self._masks = masks
+        self._calm = CalmTurns(sequences, masks)
+        self._loop: calm_loop.CalmLoop | None = None
+        self._begun_at: float | None = None
+        """When the loop in C has sent the requests of the next message (time.monotonic()); None if it has not."""
         self._results = WorkerResults(masks.bits.vocab_size)
         self._step_s = limits.step_limit_s("v1")
         self._patience_s = limits.late_rounds("v1") * self._step_s
@@ -54,6 +72,18 @@ class V1Ops:
         self._pre_limit_s = limits.pre_step_s + grace
         self._mid_limit_s = self._step_s + grace
         self._least_limit_s = min(self._pre_limit_s, self._mid_limit_s)
+
+    def serve_calm(self, requests: Mailbox, responses: Mailbox) -> bool:
+        """Serve calm turns in C until a message is for Python. Return False if there is no loop in C."""
+        if self._forks:
+            return True
+        self._loop = self._loop or calm_loop.load(
+            requests, responses, self._masks, limit_s=self._least_limit_s, is_patient=self._patience_s > 0
+        )
+        if self._loop is None:
+            return False
+        self._begun_at = self._loop.serve(self._sequences)
+        return True
 
     def post_pre(self, body: dict[str, Any]) -> bytes:
         """Run `post_pre_process`. Return `data` of the response, as JSON."""
@@ -67,22 +97,69 @@ class V1Ops:
         """Run `mid_process`. Return `data` of the response, as JSON."""
         ops = parse_mid(body)
         self._check_mid(ops, fresh=())
-        _, _, mid = self._run([], {}, ops)
-        return b'{"seqs":{%b},"num_seqs":%d}' % (mid, len(ops))
+        _, _, results = self._run([], {}, ops)
+        return b'{"seqs":{%b},"num_seqs":%d}' % (_entries(ops, results), len(ops))
 
     def turn(self, body: dict[str, Any]) -> bytes:
         """Run `turn_process`. Return `data` of the response, as JSON."""
         command = parse_turn(body)
+        post, pre, results, used = self._turn(command)
+        return TurnRest(post, pre, _entries(command.ops, results), used).to_json()
+
+    def turn_message(self, message: bytes) -> bytes:
+        """Run `turn_process` in binary form. Return the response."""
+        calm = None if self._forks else decode_calm(message)
+        begun_at, self._begun_at = self._begun_at, None
+        if calm is not None and begun_at is not None:
+            self._calm.took_over(calm)
+            return self._read_again(message, calm, begun_at)
+        if calm is not None and self._calm.begin(calm):
+            return self._finish_calm(message, calm)
+        command = decode_turn(message)
+        return self._encoded(command.ops, *self._turn(command))
+
+    def _finish_calm(self, message: bytes, turn: CalmTurn) -> bytes:
+        """Wait for the replies of a calm turn. If a reply is late or not usual, all replies are read again."""
+        started = time.monotonic()
+        # A runtime without patience kills late guests, so it must not be hurried.
+        most_s = turn.most_s if self._patience_s and turn.most_s is not None else math.inf
+        results = self._calm.finish(started + min(most_s, self._least_limit_s))
+        if results is not None:
+            self._free(turn.freed)
+            used = self._take_cpu()
+            return encode_answer(results, TurnRest(cpu_us=used) if used else None)
+        return self._read_again(message, turn, started)
+
+    def _read_again(self, message: bytes, turn: CalmTurn, started: float) -> bytes:
+        """Read all replies of a calm turn of which one is late or not usual. `started`: when the guests had their
+        requests."""
+        command = decode_turn(message)
+        patience = command.patience if self._patience_s else None
+        got = self._collect(turn.ids, started, patience)
+        answer = self._results_of(command.asked, command.post_pre.post_ops, command.ops, {}, got)
+        self._free(turn.freed)
+        return self._encoded(command.ops, *answer, self._take_cpu())
+
+    def _encoded(self, ops: list[MidOp], post: bytes, pre: bytes, results: _Results, used: bytes) -> bytes:
+        micros, others = split_usual(results)
+        rest = TurnRest(post, pre, _entries(ops, others), used)
+        return encode_answer(micros, rest if any(rest) else None)
+
+    def _take_cpu(self) -> bytes:
+        used = self._sequences.take_cpu_us()
+        return b",".join(b'"%d":%d' % pair for pair in used.items()) if used else b""
+
+    def _turn(self, command: TurnCommand) -> tuple[bytes, bytes, _Results, bytes]:
+        """Return the entries of post and pre, the results of mid, and the entries of the processor times."""
         post_pre = command.post_pre
         self._check_mid(command.ops, fresh=post_pre.pre_ops)
         self._begin(post_pre, command.asked)
         # A runtime without patience kills late guests, so it must not be hurried.
         patience = command.patience if self._patience_s else None
-        post, pre, mid = self._run([*command.asked, *post_pre.pre_ops], post_pre.post_ops, command.ops, patience)
+        asked = [*command.asked, *post_pre.pre_ops] if post_pre.pre_ops else command.asked
+        post, pre, results = self._run(asked, post_pre.post_ops, command.ops, patience)
         self._free(post_pre.freed)
-        used = self._sequences.take_cpu_us()
-        more = b',"cpu_us":{%b}' % b",".join(b'"%d":%d' % pair for pair in used.items()) if used else b""
-        return b'{"post_seqs":{%b},"pre_seqs":{%b},"seqs":{%b}%b}' % (post, pre, mid, more)
+        return post, pre, results, self._take_cpu()
 
     def _begin(self, command: PostPreCommand, known: Iterable[SeqId]) -> None:
         for seq_id in known:
@@ -103,8 +180,9 @@ class V1Ops:
         post_ops: Mapping[SeqId, PostOp],
         ops: list[MidOp],
         patience: Patience | None = None,
-    ) -> tuple[bytes, bytes, bytes]:
-        """Run post and pre for `asked` and mid for `ops`. Return the entries of the three maps of the response."""
+    ) -> tuple[bytes, bytes, _Results]:
+        """Run post and pre for `asked` and mid for `ops`. Return the entries of post and pre, and the results of
+        mid."""
         refused = {op.id: self._forks.clone(op.id, op.clone_id) for op in ops if op.clone_id is not None}
         late = [seq_id for seq_id in asked if self._sequences[seq_id].late is not None]
         rows = {op.id: row for row, op in enumerate(ops) if not refused.get(op.id)}
@@ -129,7 +207,19 @@ class V1Ops:
             got |= self._collect_late(waiting, started if got else started + self._pre_limit_s)
         for seq_id in late:
             self._refuse_tokens_while_late(self._sequences[seq_id], post_ops.get(seq_id))
-        pre, post, mid = [], [], []
+        return self._results_of(asked, post_ops, ops, refused, got)
+
+    def _results_of(
+        self,
+        asked: list[SeqId],
+        post_ops: Mapping[SeqId, PostOp],
+        ops: list[MidOp],
+        refused: Mapping[SeqId, str],
+        got: dict[SeqId, bytes],
+    ) -> tuple[bytes, bytes, _Results]:
+        """Read the replies `got`. Return the same as `_run`."""
+        pre, post = [], []
+        results: _Results = [None] * len(ops)
         asked_ids = set(asked)
         for seq_id in asked:
             after, before = self._read_post_pre(self._sequences[seq_id], got.pop(seq_id, None))
@@ -143,11 +233,12 @@ class V1Ops:
                 self._masks.v1_rows.clear(row)
             elif op.id in asked_ids and self._sequences[op.id].held_reply is None:
                 continue  # the pre result has the reason
-            result = failed(f"Worker: {reason}") if reason else self._read_mid(op.id, row, got.get(op.id))
-            mid.append(b'"%d":%b' % (op.id, result))
-        return b",".join(post), b",".join(pre), b",".join(mid)
+            results[row] = failed(f"Worker: {reason}") if reason else self._read_mid(op.id, row, got.get(op.id))
+        return b",".join(post), b",".join(pre), results
 
     def _free(self, freed: list[SeqId]) -> None:
+        if not freed:
+            return
         self._forks.drop(freed)
         self._sequences.free(freed)
 
@@ -292,6 +383,11 @@ class V1Ops:
         rows = self._masks.v1_rows
         if sequence.worker is not None:
             rows.put(row, sequence.worker.slot.mask(rows.row_bytes))
+
+
+def _entries(ops: Iterable[MidOp], results: _Results) -> bytes:
+    """Return the results as entries of a map in JSON."""
+    return b",".join(b'"%d":%b' % (op.id, each) for op, each in zip(ops, results, strict=True) if each is not None)
 
 
 def _result(result: object) -> bytes:

@@ -3,12 +3,13 @@ results of all sequences as text, so a result that is more than a result could s
 
 import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
 
 from aici_runtime.protocol.guest_sequences import failed
+from aici_runtime.turn_message import NOT_USUAL
 
 _FIELDS = {"error", "result", "storage", "logs", "micros"}
 NO_ANSWER = "Worker: the answer of the worker cannot be read"
@@ -18,11 +19,23 @@ UNREADABLE = (struct.error, ValueError, IndexError)
 _NO_RESULT = failed(NO_ANSWER)
 
 
+_FORM = rb'\{"error":"","result":%b,"storage":\[\],"logs":"","micros":(%b)\}'
+_HEAD = rb"\x01\x00\x01\x00...."
+"""A reply with a single mask, already written to the mask row (`worker_replies`)."""
+_USUAL_MID = _FORM % (b"null", b"0|[1-9][0-9]{0,8}")
+
+usual_result = re.compile(_USUAL_MID).fullmatch
+"""Match a result of mid if the mask alone decides. The group holds the microseconds of the guest."""
+usual_mid_reply = re.compile(_HEAD + _USUAL_MID, re.DOTALL).fullmatch
+"""Match a worker's reply to `mid` with such a result."""
+usual_turn_reply = re.compile(rb"\x00{4}" + _HEAD + _USUAL_MID, re.DOTALL).fullmatch
+"""Match a worker's reply to `turn` with such a result, if post and pre said nothing but to go on."""
+
+
 def _usual(value: bytes) -> Callable[[bytes], object]:
     """Return a check for what nearly every result is, in a quarter of the time of reading it: in the words of
     `guests.driver`, null or what the expression `value` matches, and nothing else."""
-    form = rb'\{"error":"","result":(?:null|%b),"storage":\[\],"logs":"","micros":(?:0|[1-9][0-9]{0,9})\}'
-    return re.compile(form % value).fullmatch
+    return re.compile(_FORM % (b"(?:null|%b)" % value, b"0|[1-9][0-9]{0,9}")).fullmatch
 
 
 _is_usual_post = _usual(rb'\{"stop":false\}')
@@ -80,3 +93,13 @@ def _checked(result: bytes, is_value: Callable[[dict[str, Any]], bool]) -> bytes
     except (ValueError, KeyError, TypeError, AttributeError):
         is_result = False
     return result if is_result else _NO_RESULT
+
+
+def split_usual(results: Sequence[bytes | None]) -> tuple[list[int], list[bytes | None]]:
+    """Return the microseconds of usual results, NOT_USUAL in place of others, and the other results."""
+    micros = [NOT_USUAL] * len(results)
+    others = list(results)
+    for row, result in enumerate(results):
+        if result is not None and (found := usual_result(result)):
+            micros[row], others[row] = int(found[1]), None
+    return micros, others

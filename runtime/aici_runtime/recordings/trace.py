@@ -26,6 +26,7 @@ from typing import Any, Protocol
 import orjson
 
 from aici_base.errors import AiciError
+from aici_runtime import turn_message
 from aici_runtime.channels.envelope import ChannelRequest
 from aici_runtime.channels.mailbox import Side
 from aici_runtime.flags import Settings
@@ -148,8 +149,9 @@ class Trace:
         self, side: Side, message: bytes, response: bytes | None, command: Mapping[str, object] | None = None
     ) -> None:
         try:
-            answer = None if response is None else orjson.loads(response)
-            asked = _parsed(message) if command is None else command
+            answer, asked = _exchange(message, response)
+            if command is not None:
+                asked = command
             masks = {} if answer is None or side else self._masks.hashes(asked, answer)
             more: dict[str, object] = {"masks": masks} if masks else {}
             if answer is not None and not side:
@@ -221,6 +223,20 @@ def _with_content(request: ChannelRequest) -> ChannelRequest:
         return request  # the runtime will refuse the request
     body = {name: value for name, value in request.body.items() if name != "path"}
     return ChannelRequest(request.op, request.rid, request.auth, body | {"binary": base64.b64encode(wasm).decode()})
+
+
+def _exchange(message: bytes, response: bytes | None) -> tuple[Any, Any]:
+    """Return a response and its message as JSON values. A turn in binary form gets the form of JSON."""
+    if not turn_message.is_turn(message):
+        return None if response is None else orjson.loads(response), _parsed(message)
+    try:
+        fields = turn_message.decode(message)
+    except turn_message.MalformedTurnError:
+        return None if response is None else orjson.loads(response), None
+    command = orjson.loads(orjson.dumps(fields.to_json()))
+    if response is None or not turn_message.is_turn(response):
+        return None if response is None else orjson.loads(response), command
+    return {"type": "ok", "data": turn_message.answer_to_json(response, fields.ops)}, command
 
 
 def _parsed(message: bytes) -> Any:

@@ -23,8 +23,9 @@ from aici_runtime.channels import socket_frames
 from aici_runtime.flags import Limits
 from aici_runtime.guests import wasmtime_engine
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.guests.host_functions import HostFunctions
+from aici_runtime.guests.host_functions import MAX_RESULT_BYTES, HostFunctions
 from aici_runtime.guests.linker import Linker
+from aici_runtime.guests.native import host as native_host
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.tokenizer import host_tokenizer
@@ -127,7 +128,8 @@ def _prepare(config: SpawnerConfig) -> WorkerContext:
         config.vocabulary, tokenize, capabilities=config.capabilities, timer_resolution_us=config.timer_resolution_us
     )
     host_functions.guest = GuestState(log_max_bytes=config.limits.log_bytes)
-    linker, offset_linker = Linker(engine, host_functions.on_failure), Linker(engine, host_functions.on_failure)
+    native = native_host.load(config.masks, result_max=MAX_RESULT_BYTES)
+    linker, offset_linker = (Linker(engine, host_functions.on_failure, native) for _ in range(2))
     host_functions.define(linker)
     host_functions.define(offset_linker, returns_offset=True)
     return WorkerContext(
@@ -135,6 +137,7 @@ def _prepare(config: SpawnerConfig) -> WorkerContext:
         linker=linker,
         offset_linker=offset_linker,
         host_functions=host_functions,
+        native=native,
         capabilities=config.capabilities,
         table=config.table,
         transfer=config.transfer,

@@ -66,6 +66,11 @@ class WorkerHandle:
         if self.is_lowered and (pid := self._known_pid()):
             self.is_lowered = not worker_priority.restore(pid)
 
+    def is_stopped(self) -> bool:
+        """Return whether somebody has stopped the process of the guest (SIGSTOP), or traces the process."""
+        holder = self.pool or self
+        return bool(pid := holder._known_pid()) and worker_priority.is_stopped(pid)
+
     def _known_pid(self) -> int:
         """Return the pid; 0 without a process, or when the process was gone at the first call."""
         if not self.pid and self.pidfd >= 0:

@@ -1,4 +1,4 @@
-"""The priority and the processor time of a worker.
+"""The priority, the processor time and the state of a worker.
 
 A late worker computes mostly with what others leave. A lowered worker has a tenth of the usual weight, and not less: an
 honest guest that is slow must get to its end on a busy machine too. Only a process with CAP_SYS_NICE may raise a
@@ -7,6 +7,7 @@ priority; without, a lowered worker stays lowered.
 
 import contextlib
 import os
+from pathlib import Path
 
 from aici_runtime.workers import capabilities
 
@@ -37,6 +38,15 @@ def restore(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def is_stopped(pid: int) -> bool:
+    """Return whether a signal or a debugger has stopped the process."""
+    try:
+        status = Path(f"/proc/{pid}/stat").read_bytes()
+    except OSError:
+        return False
+    return status.rpartition(b") ")[2][:1] in (b"T", b"t")
 
 
 def cpu_clock(pid: int) -> int:

@@ -3,8 +3,8 @@
 Workers announce themselves, the side process reports whether a guest came up, the kernel reports deaths.
 
 The supervisor's thread sleeps on the pidfd of every worker, on the socket of reports and on any other descriptor given
-to `watch`. The stepper's thread waits on futexes only; the supervisor's thread wakes the stepper when the worker waited
-for has died.
+to `watch`. The stepper's thread waits on futexes only, or on the socket of reports for a fork to announce itself; the
+supervisor's thread wakes the stepper when the worker waited for has died.
 
 A slot of the guest half has one of three owners. The side process owns the slot from `take` until the report `ready` or
 `failed`. Then the supervisor owns the slot until the engine binds the guest. Then the stepper owns the slot. Reports
@@ -38,6 +38,9 @@ from aici_runtime.workers.worker_reports import WorkerReports
 
 _ABANDONED_S = 5.0
 """Time until an abandoned slot is free. A fork announces itself within milliseconds, or never."""
+
+_BIRTH_S = 5.0
+"""The longest wait for a fork to announce itself. A death ends the wait at once; a machine can be very busy."""
 
 _SLOW_START_S = 0.3
 """A guest that takes longer to start computes with what others leave, until it is up."""
@@ -77,6 +80,8 @@ class WorkerSupervisor:
         self.watch(self._report_socket.fileno(), self._read_reports)
         self._alarm = os.eventfd(0)
         self.watch(self._alarm, lambda: os.eventfd_read(self._alarm))
+        self._awaited: WorkerHandle | None = None  # a worker without `control`, for which the stepper waits
+        self._awaited_news = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
 
     @contextlib.contextmanager
     def starting_side_process(self) -> Iterator[Callable[[int], None]]:
@@ -101,7 +106,7 @@ class WorkerSupervisor:
         """Close the inherited descriptors. To be called in a process forked from the stepper's."""
         self._epoll.close()
         self._report_socket.detach()
-        for fd in list(self._handlers):
+        for fd in [*self._handlers, self._awaited_news]:
             os.close(fd)
         for worker in self._workers.values():
             if worker.control is not None:
@@ -160,21 +165,9 @@ class WorkerSupervisor:
         Without a descriptor left, the fork is killed and the handle is dead.
         """
         self._read_reports_early()
-        with self._lock:
-            if slot.index in self._workers:
-                return self._workers[slot.index]
-        try:
-            pidfd = os.pidfd_open(pid)
-            if parent is not None and not _is_child(pid, parent.pidfd):  # dead by now, or the parent lies
-                _close([pidfd])
-                pidfd = -1
-        except ProcessLookupError:
-            pidfd = -1
-        except OSError:
-            _kill_unwatched(pid)
-            pidfd = -1
-        with self._lock:
-            return self._add(slot, pidfd, pid=pid)
+        with self._lock:  # held to the end: the other thread may read the announcement at any time
+            known = self._workers.get(slot.index)
+            return known or self._add(slot, _watchable(pid, parent), pid=pid)
 
     def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
         """Return the handle of a new pool."""
@@ -189,12 +182,35 @@ class WorkerSupervisor:
         """Send the memory of a fork's slot to the parent. Return whether the parent can receive it."""
         if self._table.is_shared:
             return True
-        if worker.control is None:  # a fork announced itself before its first answer
-            self._read_reports_early()
+        self._await_birth(worker)
         with self._lock:
             is_sent = worker.send_memory(self._table.descriptor(slot))
         self._table.close_descriptor(slot)
         return is_sent
+
+    def _await_birth(self, worker: WorkerHandle) -> None:
+        """Wait until the worker has announced itself. A fork of a fork is asked for before the fork's first answer."""
+        until = time.monotonic() + _BIRTH_S
+        # Either thread may read the announcement: this thread from the socket, or the supervisor's, which tells.
+        news = select.poll()
+        for fd in (self._report_socket.fileno(), self._awaited_news):
+            news.register(fd, select.POLLIN)
+        while True:
+            self._read_reports_early()
+            with self._lock:
+                has_news = worker.control is not None or worker.dead
+                left_s = until - time.monotonic()
+                self._awaited = None if has_news or left_s <= 0 else worker
+                with contextlib.suppress(BlockingIOError):
+                    os.eventfd_read(self._awaited_news)
+                if self._awaited is None:
+                    return
+            news.poll(left_s * 1000)
+
+    def _tell_waiting(self, worker: WorkerHandle) -> None:
+        """Wake the stepper if it waits for the worker, which has announced itself or died. The caller has the lock."""
+        if self._awaited is worker:
+            os.eventfd_write(self._awaited_news, 1)
 
     def abandon(self, slot: WorkerSlot) -> None:
         """Give up on a fork. The supervisor ends the fork if it still comes up, and frees the slot after a while if
@@ -261,6 +277,7 @@ class WorkerSupervisor:
         if worker.dead:
             slot.mark_dead()
         else:
+            slot.mark_alive()
             self.watch(pidfd, lambda: self._died(worker))
         return worker
 
@@ -290,6 +307,7 @@ class WorkerSupervisor:
                 return  # the guest has moved, and the number of the descriptor may be in use again
             self._forget(worker)
             worker.dead = True
+            self._tell_waiting(worker)
             for member in list(worker.members):
                 member.dead = True
                 member.slot.mark_dead()
@@ -382,6 +400,7 @@ class WorkerSupervisor:
         if slot.index in self._table.fork_half and slot.index in self._workers:
             _close([pidfd])  # the stepper knows the fork through the parent
             self._workers[slot.index].control = _control(control)
+            self._tell_waiting(self._workers[slot.index])
             return
         if pidfd < 0:
             _kill_unwatched(pid)
@@ -419,6 +438,22 @@ def _receive(sock: socket.socket) -> tuple[bytes, list[int], int]:
         elif (level, kind) == (socket.SOL_SOCKET, socket.SCM_CREDENTIALS):
             sender = int.from_bytes(data[:4], sys.byteorder)
     return message, list(fds), sender
+
+
+def _watchable(pid: int, parent: WorkerHandle | None) -> int:
+    """Return a pidfd of a fork, or -1: the fork is dead, or not a child of `parent`, or, without a descriptor, killed
+    here."""
+    try:
+        pidfd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return -1
+    except OSError:
+        _kill_unwatched(pid)
+        return -1
+    if parent is not None and not _is_child(pid, parent.pidfd):
+        os.close(pidfd)
+        return -1
+    return pidfd
 
 
 def _close(descriptors: Iterable[int]) -> None:

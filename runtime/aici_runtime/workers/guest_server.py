@@ -1,15 +1,17 @@
 """A guest behind a worker slot: answers the requests of `worker_requests.py`."""
 
 import struct
-import threading
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from aici_runtime.guests.driver import GO_ON, NO_STOP, GuestDriver, encode_result
 from aici_runtime.guests.guest import Guest
 from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.guests.native.host import NativeHost
 from aici_runtime.memory.mask_region import MaskRegion, MaskRows
 from aici_runtime.memory.worker_slots import POST_PRE_MAX, RESPONSE_MAX, WorkerSlot
 from aici_runtime.workers import worker_replies, worker_requests
+from aici_runtime.workers.native_guest import NativeGuest
 
 _LENGTH = struct.Struct("<I")
 
@@ -17,7 +19,8 @@ _LENGTH = struct.Struct("<I")
 class GuestServer:
     """A guest too late for the mask row is *detached* (`WorkerSlot.detach`): the mask then travels in the reply.
 
-    `lock` guards `is_busy`. A busy server is at work on a request and may be interrupted.
+    `lock` guards `is_busy`. A busy server is at work on a request and may be interrupted. With `native`, the loop in C
+    answers the usual requests; the rest is answered here, as all is without.
     """
 
     def __init__(
@@ -27,14 +30,17 @@ class GuestServer:
         driver: GuestDriver,
         state: GuestState,
         masks: MaskRegion,
-        lock: threading.Lock,
+        lock: AbstractContextManager[object],
+        native: NativeHost | None = None,
     ) -> None:
         self.guest = guest
         self.driver = driver
         self.state = state
         self.lock = lock
-        self.is_busy = False
         self._masks = masks
+        self._latest_op = worker_requests.PRE
+        self.native = NativeGuest(native, guest, driver, state) if native is not None else None
+        self._busy = memoryview(bytearray(4)).cast("I") if self.native is None else self.native.busy
         self.use_slot(slot)
 
     def use_slot(self, slot: WorkerSlot) -> None:
@@ -42,10 +48,38 @@ class GuestServer:
         self.slot = slot
         if self.guest.abi == "v2":
             slot.set_computes_mask_in_pre()
+        if self.native is not None:
+            self.native.use_slot(slot)
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether the server is at work on a request."""
+        return self._busy[0] != 0
+
+    @is_busy.setter
+    def is_busy(self, is_busy: bool) -> None:
+        self._busy[0] = int(is_busy)
+
+    def serve_usual(self) -> None:
+        """Answer usual requests in C, until a request waits that is not usual. Without the loop, none is usual.
+
+        After a step of protocol v2, which the loop does not know, Python waits for the next request itself.
+        """
+        if self.native is not None and self._latest_op != worker_requests.STEP:
+            self.native.begin()
+            self.native.host.serve_guest(self.native.struct)
+            self.native.end()
+
+    def close(self) -> None:
+        """Free the guest."""
+        if self.native is not None:
+            self.native.close()
+        self.guest.close()
 
     def answer(self, request: bytes) -> bytes:
         """Answer mid, step, pre, post and turn."""
         op, seq_id, row, backtrack = worker_requests.HEAD.unpack_from(request)
+        self._latest_op = op
         rest = request[worker_requests.HEAD.size :]
         if op == worker_requests.MID:
             return self._mid(rest)
@@ -66,11 +100,13 @@ class GuestServer:
             goes_on, is_silent = driver.said == NO_STOP, driver.is_silent
         post_pre = self._post_pre_reply(post, driver.pre())
         goes_on = goes_on and driver.said == GO_ON and len(post_pre) <= POST_PRE_MAX - _LENGTH.size
-        if not goes_on or self.slot.is_cancelled():
+        has_started_mid = self.slot.has_started_mid()  # then the loop in C has run mid already
+        if not goes_on or (self.slot.is_cancelled() and not has_started_mid):
             return self._finish(_LENGTH.pack(len(post_pre)) + post_pre)
         if is_silent and driver.is_silent:
             post_pre = b""
-        self.slot.start_mid()
+        if not has_started_mid:
+            self.slot.start_mid()
         return _LENGTH.pack(len(post_pre)) + post_pre + self._mid(b"[%d]" % seq_id)
 
     def _finish(self, response: bytes) -> bytes:

@@ -2,8 +2,10 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,7 @@ from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker, returns_offset
+from aici_runtime.guests.native.host import NativeHost
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
@@ -40,6 +43,8 @@ class WorkerContext:
     offset_linker: Linker
     """For modules that import `aici_host_return_logit_bias` with a result."""
     host_functions: HostFunctions
+    native: NativeHost | None
+    """The loop in C; None without the library."""
     capabilities: frozenset[str]
     table: WorkerSlotTable
     transfer: GuestTransfer | None
@@ -50,6 +55,10 @@ class WorkerContext:
     limits: Limits
     stepper_pidfd: int
     sandbox: Sandbox
+
+    def new_lock(self) -> AbstractContextManager[object]:
+        """Return the lock between a process's guests and its watchdog, open."""
+        return threading.Lock() if self.native is None else self.native.new_lock()
 
 
 def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:

@@ -20,6 +20,7 @@ from aici_runtime.memory.worker_slots import WorkerSlot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import GuestServer
 from aici_runtime.workers.guest_setup import WorkerContext, make_driver, make_guest
+from aici_runtime.workers.native_pool import NativePool
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.watchdog import Watchdog
 
@@ -42,19 +43,34 @@ class PoolProcess:
         self._watchdog.servers = self._servers
         self._watchdog.start()
         self._slot.send_response(b"ok")
+        native = self._context.native
+        if native is not None:
+            self._serve_native(NativePool(native, self._slot))
         heard = 0
         while True:
             heard = self._slot.wait_bell(heard)
-            if self._slot.has_request():
-                self._slot.send_response(self._obey(self._slot.wait_request()))
-            for server in list(self._servers.values()):
-                if (
-                    server.slot.is_leaving()
-                ):  # first: a leaving guest gets no further bell, and nobody waits for its answer
-                    self._drop(server)
-                elif server.slot.has_request():
+            self._keep_house()
+            for server in self._servers.values():
+                if server.slot.has_request():
                     self._serve(server)
             self._slot.announce_responses()
+
+    def _serve_native(self, pool: NativePool) -> NoReturn:
+        """Let the loop in C wait for the bell, answer what is usual, and announce the responses."""
+        while True:
+            server = pool.serve(self._servers)
+            if server is None:
+                self._keep_house()
+            else:
+                self._serve(server)
+                pool.answered(server)
+
+    def _keep_house(self) -> None:
+        if self._slot.has_request():
+            self._slot.send_response(self._obey(self._slot.wait_request()))
+        for server in list(self._servers.values()):
+            if server.slot.is_leaving():  # first: a leaving guest gets no further bell, and nobody waits for its answer
+                self._drop(server)
 
     def _serve(self, server: GuestServer) -> None:
         with server.lock:
@@ -65,7 +81,7 @@ class PoolProcess:
     def _drop(self, server: GuestServer) -> None:
         with self._watchdog.lock:
             del self._servers[server.slot.index]
-        server.guest.close()
+        server.close()
         server.slot.confirm_leave()
         self._context.reports.left(server.slot)
 
@@ -113,7 +129,7 @@ class PoolProcess:
     def _serve_guest(self, slot: WorkerSlot, guest: Guest, driver: GuestDriver, state: GuestState) -> None:
         with self._watchdog.lock:
             self._servers[slot.index] = GuestServer(
-                slot, guest, driver, state, self._context.masks, self._watchdog.lock
+                slot, guest, driver, state, self._context.masks, self._watchdog.lock, self._context.native
             )
 
     def _module(self, compiled: str) -> wasmtime.Module:

@@ -8,7 +8,6 @@ import os
 import select
 import signal
 import socket
-import threading
 from typing import TYPE_CHECKING
 
 from aici_runtime import process
@@ -16,17 +15,19 @@ from aici_runtime.memory.worker_slots import CANCEL_SIGNAL
 from aici_runtime.workers.guest_server import GuestServer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
 
 
 class Watchdog:
     """Watches the stepper's pidfd and CANCEL_SIGNAL. `servers`: the guests of the process, of which one is at work at a
-    time."""
+    time. `new_lock` returns the lock of the process, open."""
 
-    def __init__(self, stepper_pidfd: int) -> None:
+    def __init__(self, stepper_pidfd: int, new_lock: "Callable[[], AbstractContextManager[object]]") -> None:
         self._stepper_pidfd = stepper_pidfd
         self._pipe: tuple[int, int] | None = None
-        self.lock = threading.Lock()
+        self._new_lock = new_lock
+        self.lock = new_lock()
         self.servers: Mapping[int, GuestServer] = {}
 
     def start(self, control: socket.socket | None = None) -> None:
@@ -39,7 +40,7 @@ class Watchdog:
         else:
             for fd in self._pipe:
                 os.close(fd)
-        self.lock = threading.Lock()
+        self.lock = self._new_lock()
         for server in self.servers.values():
             server.lock = self.lock
         read_end, write_end = self._pipe = os.pipe()

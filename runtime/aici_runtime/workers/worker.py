@@ -22,7 +22,7 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
 
     Raises BrokenPipeError when the process that asked is gone. The slot then belongs to another and stays untouched.
     """
-    watchdog = Watchdog(context.stepper_pidfd)
+    watchdog = Watchdog(context.stepper_pidfd, context.new_lock)
     startup = WorkerStartup(setup, table=context.table, reports=context.reports, watch=watchdog)
     order = startup.begin(slot, generation, memory)
     if "snapshot_of" in order:
@@ -37,7 +37,8 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     if startup.is_template:
         startup.answer(result)
         os._exit(0)
-    server = GuestServer(startup.slot, guest, driver, context.host_functions.guest, context.masks, watchdog.lock)
+    state = context.host_functions.guest
+    server = GuestServer(startup.slot, guest, driver, state, context.masks, watchdog.lock, context.native)
     watchdog.servers = {server.slot.index: server}
     startup.answer(result)
     Worker(context, server, order["compiled"], variables, watchdog, startup.control).serve()
@@ -66,6 +67,7 @@ class Worker:
         """Answer the requests of the worker slot for ever."""
         server = self._server
         while True:
+            server.serve_usual()
             request = server.slot.wait_request()
             response: bytes | None
             if request[0] < worker_requests.FORK:
@@ -138,7 +140,7 @@ class Worker:
 
     def _become_pool(self, slot: int) -> NoReturn:
         self._context.reports.born(self._context.table.at(slot), 0)
-        self._server.guest.close()
+        self._server.close()
         PoolProcess(self._context, self._context.table.at(slot), self._watchdog).serve()
 
     def _move(self) -> bytes:

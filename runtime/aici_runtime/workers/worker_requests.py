@@ -25,7 +25,7 @@ from typing import Final
 
 import orjson
 
-from aici_base.ids import SeqId
+from aici_base.ids import SeqId, TokenId
 from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
@@ -47,6 +47,11 @@ def turn(seq_id: SeqId, op: PostOp | None, row: int) -> bytes:
     if op is None:
         return HEAD.pack(TURN, seq_id, row, 0)
     return HEAD.pack(TURN, seq_id, row, op.backtrack) + orjson.dumps(op.tokens)
+
+
+def turn_of_token(seq_id: SeqId, backtrack: int, token: TokenId, row: int) -> bytes:
+    """As `turn` with a post op of one token."""
+    return HEAD.pack(TURN, seq_id, row, backtrack) + b"[%d]" % token
 
 
 def step(op: StepOp, row: int, fork_group: Sequence[SeqId]) -> bytes:

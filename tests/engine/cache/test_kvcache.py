@@ -155,6 +155,18 @@ class CacheMachine(RuleBasedStateMachine):
         self.cache.check_integrity()
         self.cache.free(SeqId(0))
 
+    @rule(forgets=st.booleans())
+    def give_back(self, forgets: bool) -> None:
+        """Memory of spent pages is lost. When memory is short, half of the idle pages are spent, too."""
+        if forgets:
+            self.cache.shrink()
+        held = {page for seq_id in self.tokens for page in self.cache.page_table(seq_id)}
+        spent = self.cache.take_spent()
+        assert not held.intersection(spent)
+        for page in spent:
+            self.memory.pages[page] = ["given back"] * PAGE_SIZE
+        assert self.cache.take_spent() == []
+
     @invariant()
     def books_balance(self) -> None:
         self.cache.check_integrity()
@@ -289,3 +301,20 @@ def test_integrity_is_violated_when_a_page_would_outlive_one_before_it() -> None
     idle.move_to_end(next(iter(idle)))
     with pytest.raises(AssertionError, match="evicted after its parent"):
         cache.check_integrity()
+
+
+def test_spent_pages_are_named_once_and_idle_pages_only_after_they_are_forgotten() -> None:
+    cache, one = KVCache(num_pages=8, page_size=PAGE_SIZE), SeqId(1)
+    tokens = [TokenId(token) for token in range(4 * PAGE_SIZE + 1)]
+    cache.add(one)
+    assert cache.reserve(one, len(tokens))
+    cache.advance(one, tokens, len(tokens))
+    assert cache.take_spent() == []  # held
+    partial = cache.page_table(one)[-1]
+    cache.free(one)
+    assert cache.take_spent() == [partial]  # the others are idle
+    assert cache.take_spent() == []
+    cache.shrink()
+    assert len(cache.take_spent()) == 2
+    cache.add(one)
+    assert cache.extend(one, tokens, len(tokens)) == 2 * PAGE_SIZE

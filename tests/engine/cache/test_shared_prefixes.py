@@ -12,6 +12,7 @@ from typing import Any, cast
 import pytest
 import torch
 
+from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig, SamplingParams
@@ -21,6 +22,7 @@ from aici_engine.engine import Engine
 from aici_engine.event_output import EventOutput
 from aici_engine.events import Event, FinishEvent, ScoreEvent
 from aici_engine.loop import Loop
+from aici_engine.native.library import describe
 from aici_engine.prefill_budget import PrefillBudget
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sample.masks import MaskApplier
@@ -30,6 +32,7 @@ from aici_engine.sequences.sequence import Sequence as EngineSequence
 from tests.engine.null_executor import NullExecutor
 from tests.engine.programs import Program, by_fork
 from tests.engine.support import EOS, VOCAB_SIZE, ScriptedRuntime, encode
+from tests.support.random_llama import write_random_llama
 
 NUM_BYTES = 256
 
@@ -229,6 +232,30 @@ def test_texts_and_logits_are_the_same_with_reuse(tiny_model: Path) -> None:
         for one, other in zip(with_reuse.tokens, without.tokens, strict=True):
             assert one.token_id == other.token_id
             assert one.logprob == pytest.approx(other.logprob, abs=1e-4)
+
+
+def test_keys_and_values_in_bytes_are_shared_and_give_the_same_bits(tmp_path: Path) -> None:
+    if not describe().level:
+        pytest.skip("no kernels for this processor")
+    write_random_llama(tmp_path, num_layers=2, hidden=256, intermediate=256, context=512)
+    prompt = encode("A beginning that is long enough for several pages of sixteen tokens.")
+    request = Request(prompt=prompt, sampling=SamplingParams(temperature=1.0, seed=3, max_tokens=40, logprobs=2))
+    with Engine(EngineConfig(model_dir=tmp_path, num_pages=40, page_size=16, kv_cache_dtype="int8")) as engine:
+        first, again = (engine.submit(request).wait() for _ in range(2))
+    with Engine(EngineConfig(model_dir=tmp_path, num_pages=40, page_size=16)) as engine:
+        other = engine.submit(request).wait()
+    assert (first.usage.cached_tokens, again.usage.cached_tokens) == (0, 64)
+    assert [(token.token_id, token.logprob) for token in again.tokens] == [
+        (token.token_id, token.logprob) for token in first.tokens
+    ]
+    assert [token.logprob for token in other.tokens] != [token.logprob for token in first.tokens]
+
+
+def test_without_kernels_keys_and_values_in_bytes_are_refused(tiny_model: Path) -> None:
+    """The heads of the model are too small for the kernels."""
+    config = EngineConfig(model_dir=tiny_model, num_pages=40, kv_cache_dtype="int8")
+    with pytest.raises(UsageError, match="need the kernels"):
+        Engine(config)
 
 
 def test_another_salt_finds_nothing(tiny_model: Path) -> None:

@@ -12,7 +12,8 @@ from aici_engine.request import ControllerCall, Share
 def sequence(seq_id: int, owner: str, module: str | None = None, *, suspended: bool = False) -> Any:
     controller = None if module is None else ControllerCall(module)
     guest = SimpleNamespace(suspended=suspended)
-    return SimpleNamespace(seq_id=seq_id, share=Share(owner=owner), controller=controller, guest=guest)
+    share = Share(owner=owner)
+    return SimpleNamespace(seq_id=seq_id, share=share, controller=controller, guest=guest, kind=(owner, module))
 
 
 class Clock:

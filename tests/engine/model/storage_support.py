@@ -9,4 +9,7 @@ _BF16_NAN = 0x7FC0
 
 def fill_with_nan(storage: KVStorage) -> None:
     for array in (*storage.keys, *storage.values):
-        array[:] = _BF16_NAN if array.dtype == np.uint16 else float("nan")
+        if array.dtype == np.uint8:  # scales of f32 among the bytes
+            array[:] = 0xFF
+        else:
+            array[:] = _BF16_NAN if array.dtype == np.uint16 else float("nan")

@@ -8,7 +8,7 @@ from aici_engine.cache.ids import PageId
 from aici_engine.model.cuda_graphs import Record, Run, record
 from aici_engine.model.huggingface import HuggingFaceModel
 from aici_engine.model.load import adopt
-from aici_engine.step_input import Chunk
+from aici_engine.step_input import PENDING, Chunk
 from tests.engine.model.test_flash_attention import GPU, Reference, with_kernel
 from tests.engine.model.test_models import LENGTHS, NEAR, PAGE_SIZE, Runner, build, sequences
 
@@ -80,6 +80,26 @@ def test_where_pages_are_gathered_nothing_is_recorded(family: str) -> None:
     runner = decode(with_kernel(model, Reference(), record=recorder), model)
     assert recorder.num_recorded == 0
     assert len(runner.storage.keys[0]) == NUM_PAGES * PAGE_SIZE
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_tokens_that_only_the_device_knows(recorded: bool) -> None:
+    """The chunks hold other tokens, and have another order than the batch, which sorts them by length."""
+    model = adopt(build("llama"), eos_tokens=frozenset())
+    models = [with_kernel(model, Reference(), record=Recorder() if recorded else None) for _ in range(2)]
+    prompts = [sequences()[3][at:] for at in range(3)]
+    rows = []
+    for each, ahead in zip(models, (False, True), strict=True):
+        storage = each.make_storage(num_pages=12, page_size=PAGE_SIZE)
+        pages = [[PageId(4 * i + k) for k in range(4)] for i in range(3)]
+        starts = [7, 3, 5]
+        each.forward(storage, [Chunk(SeqId(i), prompts[i][: starts[i]], 0, pages[i], 1) for i in range(3)])
+        tokens = [prompts[i][starts[i]] for i in range(3)]
+        chunks = [Chunk(SeqId(i), [PENDING if ahead else tokens[i]], starts[i], pages[i], 1) for i in range(3)]
+        rows.append(
+            each.forward_ahead(storage, chunks, torch.tensor(tokens)) if ahead else each.forward(storage, chunks)
+        )
+    torch.testing.assert_close(*rows, **NEAR)
 
 
 @GPU

@@ -112,6 +112,19 @@ def test_what_flash_attention_serves(dtype: torch.dtype, shapes: list[tuple[int,
     assert flash_attention.suits(dtype, [LayerShape(2, *widths) for widths in shapes]) is suits
 
 
+def test_an_older_torch_gathers_pages() -> None:
+    """torch 2.11, whose function has other arguments, once failed in the first step on an H200."""
+
+    def of_torch_2_11(
+        query: Any, key: Any, value: Any, cu_seq_q: Any, cu_seq_k: Any, max_q: int, max_k: int, *,
+        return_aux: Any = None, scale: float | None = None, window_size: tuple[int, int] = (-1, -1),
+    ) -> None:  # fmt: skip
+        """Never called."""
+
+    assert not flash_attention.reads_pages(of_torch_2_11)
+    assert flash_attention.reads_pages(varlen_attn)
+
+
 def test_on_the_cpu_there_is_no_such_kernel() -> None:
     assert flash_attention.kernel_for(torch.device("cpu"), torch.bfloat16, [LayerShape(2, 64, 64)]) is None
 

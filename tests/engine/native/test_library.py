@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from aici_base import native_choice
 from aici_base.errors import UsageError
-from aici_controllers import zig
+from aici_base.native_library import c_sources
 from aici_controllers.compilers import run_all
 from aici_engine.native import build, cpu_levels, library
+from aici_runtime.guests.native import library as guest_loop
 
 ROOT = Path(__file__).parents[3]
 PACKAGE = Path(cpu_levels.__file__).parent
@@ -41,8 +43,13 @@ def test_each_level_that_the_processor_has_loads_and_the_best_is_taken() -> None
     assert described("off") == ("", "switched off by AICI_NATIVE")
 
 
+def test_the_names_of_the_levels_are_known_below_the_engine() -> None:
+    names = {machine: tuple(level.name for level in found) for machine, found in cpu_levels.LEVELS.items()}
+    assert names == native_choice.LEVELS
+
+
 def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pytest.MonkeyPatch) -> None:
-    for wanted in ("avx1024", *(name for name in HERE if name not in ABLE)):
+    for wanted in ("avx1024", "OFF", *(name for name in HERE if name not in ABLE)):
         monkeypatch.setenv("AICI_NATIVE", wanted)
         with pytest.raises(UsageError, match=f"AICI_NATIVE is '?{wanted}") as error:
             library.load()
@@ -52,13 +59,13 @@ def test_a_level_that_cannot_run_here_is_refused_with_what_can(monkeypatch: pyte
 @pytest.mark.parametrize("machine", set(cpu_levels.LEVELS) - {platform.machine()})
 def test_other_machines_compile_the_same_sources(machine: str, tmp_path: Path) -> None:
     """Compile without optimization and linking, which would double the time of this file."""
-    ends = ("-DAICI_NATIVE_ABI=1", "-O0", "-fno-sanitize=all", "-Wno-unused-command-line-argument", "-c", "-o")
+    flags = ("-O0", "-fno-sanitize=all", "-Wno-unused-command-line-argument", "-c")
     commands = []
     for level in cpu_levels.LEVELS[machine]:
-        flags = ("-target", f"{machine}-linux-gnu.{build.GLIBC}", f"-mcpu={level.cpu}", *build.FLAGS, *ends)
-        for source in (path for path in cpu_levels.source_files() if path.suffix == ".c"):
+        native = build.of_level(level, machine, tmp_path / "never.so")
+        for source in (path for path in c_sources(cpu_levels.SOURCES) if path.suffix == ".c"):
             out = tmp_path / f"{level.name}-{source.stem}.o"
-            commands.append(zig.command(f"{source.name} not for {level.name}", "cc", str(source), *flags, str(out)))
+            commands.append(native.command(out, files=[source], flags=flags))
     run_all(commands)
 
 
@@ -109,6 +116,8 @@ def test_the_wheel_is_of_this_kind_of_machine_and_its_library_loads() -> None:
         installed = folder / "site" / "aici_engine" / "native" / "lib"
         assert sorted(path.stem for path in installed.iterdir()) == sorted(f"aici-native-{level}" for level in HERE)
         assert described("", folder / "site") == described("")
+        [loop] = (folder / "site" / "aici_runtime" / "guests" / "native" / "lib").iterdir()
+        assert loop.read_bytes() == guest_loop.LIBRARY.read_bytes()
         with zipfile.ZipFile(wheel) as archive:
             [tags] = [archive.read(name) for name in archive.namelist() if name.endswith(".dist-info/WHEEL")]
         assert b"Root-Is-Purelib: false" in tags

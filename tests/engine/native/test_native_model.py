@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
+from aici_engine.config import KVCacheDtype
 from aici_engine.model.load import adopt
 from aici_engine.native import library
 from aici_engine.native.bindings import Format
@@ -81,11 +82,13 @@ def module_of(family: str) -> Any:
 
 
 @functools.cache
-def native(module: Any, weights: Format, *, level: str = "", num_threads: int = 1) -> NativeModel:
+def native(
+    module: Any, weights: Format, *, level: str = "", num_threads: int = 1, kv_cache: KVCacheDtype = "auto"
+) -> NativeModel:
     found = library.of_level(level or ABLE[-1])
     model = adopt(module, eos_tokens=frozenset({TokenId(2)}))
     assert unsupported_reason(model, page_size=PAGE_SIZE) is None
-    return NativeModel(PackedWeights.of(model, weights), ThreadPool(found, num_threads))
+    return NativeModel(PackedWeights.of(model, weights), ThreadPool(found, num_threads), kv_cache)
 
 
 class Sequence:
@@ -181,11 +184,17 @@ def test_with_bf16_all_that_is_multiplied_is_rounded_and_nothing_else() -> None:
     assert ((kernels - rounded).norm(dim=1) / rounded.norm(dim=1)).median() < 1e-5
 
 
-@pytest.mark.parametrize("weights", list(Format)[:4])
+FORMS: list[tuple[Format, KVCacheDtype]] = [
+    *((weights, "auto") for weights in list(Format)[:4]),
+    *((weights, "int8") for weights in (Format.F32, Format.INT4)),
+]
+
+
+@pytest.mark.parametrize(("weights", "kv_cache"), FORMS)
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_a_row_depends_on_its_sequence_alone(weights: Format, data: st.DataObject) -> None:
-    model = native(module_of("qwen2-window"), weights)
+def test_a_row_depends_on_its_sequence_alone(weights: Format, kv_cache: KVCacheDtype, data: st.DataObject) -> None:
+    model = native(module_of("qwen2-window"), weights, kv_cache=kv_cache)
     sequences = [Sequence(seed, length) for seed, length in enumerate(data.draw(lengths))]
     runner = Runner(model, sequences)
     while left := {
@@ -200,15 +209,32 @@ def test_a_row_depends_on_its_sequence_alone(weights: Format, data: st.DataObjec
 lengths = st.lists(st.integers(1, 100), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("weights", list(Format)[:4])
+@pytest.mark.parametrize(("weights", "kv_cache"), FORMS)
 @pytest.mark.parametrize("family", ["llama", "gemma2"])
-def test_levels_and_threads_change_no_bit(family: str, weights: Format) -> None:
+def test_levels_and_threads_change_no_bit(family: str, weights: Format, kv_cache: KVCacheDtype) -> None:
     module, sequence = module_of(family), Sequence(4, 90)
-    expected = whole(native(module, weights), sequence)
+    expected = whole(native(module, weights, kv_cache=kv_cache), sequence)
     for level in ABLE:
-        assert torch.equal(whole(native(module, weights, level=level), sequence), expected), level
+        assert torch.equal(whole(native(module, weights, level=level, kv_cache=kv_cache), sequence), expected), level
     for _ in range(5):
-        assert torch.equal(whole(native(module, weights, num_threads=3), sequence), expected)
+        assert torch.equal(whole(native(module, weights, num_threads=3, kv_cache=kv_cache), sequence), expected)
+
+
+@pytest.mark.parametrize("family", ["llama", "qwen2-window", "gemma2"])
+def test_keys_and_values_in_bytes_lose_little_and_take_half(family: str) -> None:
+    module, sequence = module_of(family), Sequence(4, 300)
+    exact, rounded = native(module, Format.F32), native(module, Format.F32, kv_cache="int8")
+    expected, got = whole(exact, sequence), whole(rounded, sequence)
+    # The scores of random models are large, which makes the loss far larger than in models that were trained.
+    assert 0 < (got - expected).norm() / expected.norm() < 0.1
+    bf16 = native(module, Format.BF16)
+    assert rounded.token_bytes < bf16.token_bytes < exact.token_bytes
+
+
+def test_with_keys_and_values_in_bytes_what_is_no_number_is_not_lost() -> None:
+    module = copy.deepcopy(module_of("llama"))
+    module.model.layers[1].self_attn.v_proj.weight.data[0, 3] = float("nan")
+    assert whole(native(module, Format.F32, kv_cache="int8"), Sequence(1, 20)).isnan().all()
 
 
 @pytest.mark.parametrize("family", ["llama", "gemma2"])

@@ -77,3 +77,39 @@ def test_a_stage_reads_and_holds_its_own_tensors(
     assert weights <= 1.05 * own
     # The layout of the kernels is made while a few layers are in memory as they were stored.
     assert peak <= (1.25 * own if backend == "torch" else own + (128 << 20))
+
+
+PACK = """
+import json, sys
+from pathlib import Path
+from aici_engine.native.from_folder import load_folder
+
+def number(name):
+    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(name))
+    return 1024 * int(line.split()[1])
+
+tiny, large, dtype = sys.argv[1:]
+load_folder(Path(tiny), "int8")
+Path("/proc/self/clear_refs").write_text("5")  # VmHWM begins anew
+before = number("RssAnon")
+packed = load_folder(Path(large), dtype)
+print(json.dumps([number("VmHWM") - number("RssFile") - before, number("RssAnon") - before, packed.num_bytes]))
+"""
+
+
+@pytest.mark.skipif(not os.access("/proc/self/clear_refs", os.W_OK), reason="needs Linux' /proc")
+@pytest.mark.parametrize("dtype", ["bfloat16", "int8"])
+def test_packing_needs_little_more_memory_than_the_packed_weights(
+    folders: tuple[Path, Path], dtype: str, tmp_path: Path
+) -> None:
+    """As in models with large vocabularies, embedding and head make up most of the weights."""
+    wide = tmp_path / "wide"
+    config = {**LARGE, "vocab_size": 32_000, "num_hidden_layers": 2}
+    tf.LlamaForCausalLM(tf.LlamaConfig(**config)).save_pretrained(wide)
+    done = subprocess.run(
+        [sys.executable, "-c", PACK, str(folders[0]), str(wide), dtype], capture_output=True, text=True, check=True
+    )
+    peak, after, packed = json.loads(done.stdout)
+    print(f"{dtype}: peak {peak / packed:.2f}, after {after / packed:.2f} of {packed} bytes")
+    assert after <= 1.2 * packed
+    assert peak <= 1.2 * packed + (48 << 20)

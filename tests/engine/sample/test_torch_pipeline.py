@@ -75,7 +75,7 @@ def test_tokens_are_those_of_the_definition(data: st.DataObject) -> None:
         device=DEVICE,
     )
     batch = torch.from_numpy(np.repeat(rows, NUM_DRAWS, axis=0)).to(DEVICE)
-    found = torch_pipeline.choose(batch, draws).view(len(rows), NUM_DRAWS).tolist()
+    found = torch_pipeline.choose(batch, *draws).view(len(rows), NUM_DRAWS).tolist()
     for row, param, some, tokens in zip(rows, params, numbers, found, strict=True):
         wanted = [pipeline.choose(row, param, draw) for draw in some]
         # A near tie may end either way. Greedy rows have no near ties.

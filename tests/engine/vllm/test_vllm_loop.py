@@ -1,5 +1,6 @@
 """The engine over vLLM's rows, with a fake of vLLM: guests are asked and heard as on aici's own engine."""
 
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aici_base.errors import UsageError
+from aici_base.errors import AiciError, UsageError
+from aici_base.ids import TokenId
+from aici_engine.components import EngineComponents
 from aici_engine.config import EngineConfig, SamplingParams, VllmSettings
 from aici_engine.engine import Engine
-from aici_engine.events import FinishReason
+from aici_engine.events import AcceptedEvent, FinishEvent, FinishReason
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_engine.vllm.components import connect
 from tests.engine.programs import Program, Step, Told, by_fork, expected
@@ -119,6 +122,140 @@ def test_rows_that_vllm_puts_off_ask_their_guests_once(folder: Path, runtime: Sc
         handles = [submit(engine, ("say", "one"), ("force", "-"), ("say", text)) for text in ("two", "three")]
         ends = [handle.wait() for handle in handles]
     assert [end.text for end in ends] == ["one-two", "one-three"]
+
+
+def test_without_a_cache_rows_that_arrive_together_begin_together(folder: Path, rows: FakeRowEngine) -> None:
+    heard_of_first = threading.Event()
+
+    class Late(Program):
+        def init_prompt(self, prompt: list[TokenId]) -> None:
+            assert heard_of_first.wait(20)
+            super().init_prompt(prompt)
+
+    runtime = ScriptedRuntime({"program": Program, "late": Late})
+    config = EngineConfig(model_dir=folder, max_num_seqs=4, prefix_cache=False, vllm=VllmSettings())
+    # A clock that stands still: the wait ends when all guests have started.
+    with Engine(
+        config,
+        runtime=runtime,
+        build=lambda config, *others: connect(config, rows, frozenset({EOS}), *others, clock=float),
+    ) as engine:
+        engine.generate(PROMPT, max_tokens=1)  # the time of a step is known
+        num_before = rows.num_steps
+        call = ControllerCall("late", [("say", "ab")])
+        late = engine.submit(Request(prompt=PROMPT, sampling=SamplingParams(), controller=call))
+        events = submit(engine, ("say", "ab")).events()
+        assert isinstance(next(events), AcceptedEvent)
+        heard_of_first.set()
+        assert late.wait().text == "ab"
+        assert [event.text for event in events if isinstance(event, FinishEvent)] == ["ab"]
+        together = rows.num_steps - num_before
+        alone_before = rows.num_steps
+        assert submit(engine, ("say", "ab")).wait().text == "ab"
+        assert together == rows.num_steps - alone_before
+
+
+PROGRAMS: list[list[Step]] = [
+    [("say", "ab")],
+    [("force", "ab"), ("say", "c")],
+    [("idle", 1), ("say", "a")],
+    [("fork", [[("say", "a")], [("force", "b"), ("say", "c")]]), ("say", "!")],
+    [("fork", [[("wait", "v"), ("say", "heard")], [("say", "says"), ("set", "v", "1")]])],
+]
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("is_in_time", [True, False])
+def test_a_prompt_is_computed_while_its_guest_starts(folder: Path, program: list[Step], is_in_time: bool) -> None:
+    """The guest starts after the step has begun; a late guest, after its first row has ended."""
+    has_begun, has_ended = threading.Event(), threading.Event()
+
+    class Watched(FakeRowEngine):
+        def step(self, *args: Any) -> Any:
+            has_begun.set()
+            return super().step(*args)
+
+        def remove(self, key: str) -> None:
+            super().remove(key)
+            has_ended.set()
+
+    class Late(Program):
+        def init_prompt(self, prompt: list[TokenId]) -> None:
+            assert (has_begun if is_in_time else has_ended).wait(60)
+            super().init_prompt(prompt)
+
+    rows, runtime = Watched(), ScriptedRuntime({"program": Program, "late": Late})
+    config = EngineConfig(model_dir=folder, max_num_seqs=4, vllm=VllmSettings())
+    # A clock that stands still: the step waits until the guest has started.
+    clock = float if is_in_time else time.monotonic
+
+    def build(config: EngineConfig, *others: Any) -> EngineComponents:
+        return connect(config, rows, frozenset({EOS}), *others, clock=clock)
+
+    with Engine(config, runtime=runtime, build=build) as engine:
+        engine.generate(PROMPT, max_tokens=1)  # the time of a step is known
+        has_begun.clear()
+        has_ended.clear()
+        num_before = rows.num_added
+        late = engine.submit(
+            Request(prompt=PROMPT, sampling=SamplingParams(), controller=ControllerCall("late", program))
+        )
+        assert sorted(texts(by_fork(list(late.events())))) == sorted(expected(program))
+        if program == PROGRAMS[0]:
+            assert rows.num_added - num_before == (1 if is_in_time else 2)
+        nothing_left(rows, runtime)
+
+
+def test_an_abort_ends_the_row_of_a_guest_that_starts(
+    engine: Engine, rows: FakeRowEngine, runtime: ScriptedRuntime
+) -> None:
+    runtime.hold.clear()
+    handle = submit(engine, ("say", "late"))
+    assert engine.generate(PROMPT, max_tokens=3) == "lmn"
+    handle.abort()
+    assert handle.wait().reason is FinishReason.ABORT
+    assert not rows.rows
+    runtime.hold.set()
+    assert texts(run(engine, ("say", "next"))) == ["next"]
+
+
+def test_a_guest_that_never_starts_delays_others_for_a_step_only(
+    engine: Engine, rows: FakeRowEngine, runtime: ScriptedRuntime
+) -> None:
+    engine.generate(PROMPT, max_tokens=1)
+    runtime.hold.clear()
+    waiting = submit(engine, ("say", "late"))
+    assert engine.generate(PROMPT, max_tokens=3) == "lmn"
+    runtime.hold.set()
+    assert waiting.wait().text == "late"
+
+
+def test_a_dead_worker_is_found_without_a_request(folder: Path, runtime: ScriptedRuntime) -> None:
+    rows, has_failed = FakeRowEngine(is_elsewhere=True), threading.Event()
+
+    def build(config: EngineConfig, *others: Any) -> EngineComponents:
+        return connect(config, rows, frozenset({EOS}), *others, probe_s=0.001)
+
+    config = EngineConfig(model_dir=folder, max_num_seqs=4, vllm=VllmSettings())
+    with Engine(config, runtime=runtime, build=build, on_fatal=has_failed.set) as engine:
+        assert engine.generate(PROMPT, max_tokens=3) == "lmn"
+        while rows.num_probes < 3:
+            time.sleep(0.001)
+        engine.check_alive()
+        rows.is_dead = True
+        assert has_failed.wait(20)
+        with pytest.raises(AiciError, match="a worker is dead"):
+            engine.check_alive()
+
+
+def test_a_worker_in_this_process_is_not_asked(folder: Path, rows: FakeRowEngine, runtime: ScriptedRuntime) -> None:
+    def build(config: EngineConfig, *others: Any) -> EngineComponents:
+        return connect(config, rows, frozenset({EOS}), *others, probe_s=0.001)
+
+    with Engine(EngineConfig(model_dir=folder, vllm=VllmSettings()), runtime=runtime, build=build) as engine:
+        assert engine.generate(PROMPT, max_tokens=3) == "lmn"
+        time.sleep(0.05)
+    assert rows.num_probes == 0
 
 
 def test_stop_strings_eos_and_length(engine: Engine) -> None:

@@ -16,15 +16,23 @@ class Engine:
         from vllm import LLM
 
         options = {"max_model_len": job["length"], "max_num_seqs": job["batch"], "dtype": job["form"]}
+        if job["device"] == "cuda":
+            options["gpu_memory_utilization"] = 0.5  # the other engines stay loaded
         self._engine = LLM(model=job["model"], disable_log_stats=True, **options).llm_engine
 
     def run(self, prompts: list[list[int]], num_new: int, out: Any) -> None:
         from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
 
-        params = SamplingParams(temperature=0.0, max_tokens=num_new, ignore_eos=True, detokenize=False)
+        params = SamplingParams(
+            temperature=0.0,
+            max_tokens=num_new,
+            ignore_eos=True,
+            detokenize=False,
+            output_kind=RequestOutputKind.DELTA,
+        )
         for number, prompt in enumerate(prompts):
             self._engine.add_request(str(number), {"prompt_token_ids": prompt}, params)
         while self._engine.has_unfinished_requests():
             for output in self._engine.step():
-                number = int(output.request_id)
-                out.add(number, list(output.outputs[0].token_ids)[len(out.tokens[number]) :])
+                out.add(int(output.request_id), list(output.outputs[0].token_ids))

@@ -1,4 +1,4 @@
-"""A guest of either ABI sees and does the same under protocol v1, protocol v2 and `turn_process`."""
+"""A guest of either ABI sees and does the same under protocol v1, protocol v2 and `turn_process` in both its forms."""
 
 import base64
 import hashlib
@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.runtime.support import scripted
-from tests.runtime.support.engines import Engine, Sequence, TurnEngine, V1Engine, V2Engine
+from tests.runtime.support.engines import BinaryTurnEngine, Engine, Sequence, TurnEngine, V1Engine, V2Engine
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 
@@ -27,7 +27,8 @@ _numbers = itertools.count(1)
 def engines(byte_level: Path, cache_dir: Path) -> Iterator[dict[type[Engine], RawEngine]]:
     """Start a runtime for every engine."""
     limits = ("--wasm-max-pre-step-time=5000", "--wasm-max-step-time=5000")
-    raws = {kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in (V1Engine, V2Engine, TurnEngine)}
+    kinds = (V1Engine, V2Engine, TurnEngine, BinaryTurnEngine)
+    raws = {kind: RawEngine(byte_level, cache_dir, *CAPABILITIES, *limits) for kind in kinds}
     try:
         for raw in raws.values():
             for wasm in (scripted.abi_v1(), scripted.abi_v2()):

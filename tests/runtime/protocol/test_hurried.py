@@ -156,5 +156,6 @@ def test_the_processor_time_of_guests_is_told(runtime: Runtime) -> None:
         return used
 
     more(ops=(ONE,))
-    wait_until(lambda: more(asked=(ONE,))[ONE] > 1.0)
+    # A hurried guest has a low priority: on a busy machine, a second of processor time takes long.
+    wait_until(lambda: more(asked=(ONE,))[ONE] > 1.0, patience_s=60.0)
     assert used[ONE] > 3 * used[OTHER], "the guest that spins has used more"

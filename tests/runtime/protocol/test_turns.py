@@ -200,3 +200,12 @@ def test_a_worker_that_dies(start_runtime: Callable[..., Runtime]) -> None:
     answer, _ = turn(runtime, ONE, OTHER, told=(ONE,))
     assert {answer.pre[ONE].error, answer.post[ONE].error, answer.pre[OTHER].error} == {"Worker: died"}
     assert not answer.mid
+
+
+def test_without_the_loop_in_c(start_runtime: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AICI_NATIVE", "off")
+    runtime = start_runtime()
+    begin(runtime, wat.plain())
+    answer, allowed = turn(runtime, ONE, OTHER, told=(ONE,))
+    assert allowed == {ONE: PLAIN, OTHER: PLAIN}
+    assert not any(said.logs or said.error for said in answer.mid.values())

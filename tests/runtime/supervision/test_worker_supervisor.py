@@ -30,6 +30,16 @@ class World:
     def take(self, *, branch: bool = False) -> WorkerSlot:
         return self.table.take(self.table.fork_half if branch else self.table.guest_half, OWNER)
 
+    def late_birth(self, slot: WorkerSlot, after_s: float) -> int:
+        """Start a process that announces itself after a while and sleeps."""
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(after_s)
+            with self.supervisor.reports.born(slot, 0):
+                signal.pause()
+        self._children.append(pid)
+        return pid
+
     def birth(self, slot: WorkerSlot, generation: int = 0) -> int:
         """Start a process that announces itself and sleeps."""
         read_end, write_end = os.pipe()
@@ -82,6 +92,42 @@ def test_a_slot_is_free_when_its_worker_is_gone(world: World) -> None:
     world.supervisor.release(worker)
     assert not slot.is_free()
     world.until(lambda: slot.is_free() and world.has_ended(pid))
+
+
+def test_a_fork_that_has_not_announced_itself_yet_can_be_forked(world: World) -> None:
+    fork, fork_of_fork = world.take(branch=True), world.take(branch=True)
+    worker = world.supervisor.adopt_fork(fork, world.late_birth(fork, after_s=0.05))
+    assert worker.control is None
+    assert world.supervisor.hand_over(worker, fork_of_fork)
+
+
+def test_a_fork_that_died_before_its_announcement_cannot_be_forked(world: World) -> None:
+    fork, fork_of_fork = world.take(branch=True), world.take(branch=True)
+    pid = world.late_birth(fork, after_s=60.0)
+    worker = world.supervisor.adopt_fork(fork, pid)
+    world.kill(pid)
+    world.until(lambda: worker.dead)
+    assert not world.supervisor.hand_over(worker, fork_of_fork)
+
+
+@pytest.mark.parametrize("dies", [False, True])
+def test_the_supervisor_wakes_who_waits_for_a_fork(world: World, dies: bool) -> None:
+    """The supervisor's thread reads the announcement, or hears of the death, while the stepper waits."""
+    fork, fork_of_fork = world.take(branch=True), world.take(branch=True)
+    pid = world.late_birth(fork, after_s=60.0 if dies else 0.3)
+    worker = world.supervisor.adopt_fork(fork, pid)
+    handed_over: list[bool] = []
+    switches = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+    stepper = threading.Thread(target=lambda: handed_over.append(world.supervisor.hand_over(worker, fork_of_fork)))
+    stepper.start()
+    time.sleep(0.3)
+    if dies:
+        world.kill(pid)
+    while worker.control is None and not worker.dead:
+        world.supervisor.run_once()
+    stepper.join(1)  # a wait without news takes longer
+    assert handed_over == [not dies]
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - switches < 100, "and sleeps meanwhile"
 
 
 def test_the_end_of_a_worker_takes_no_processor_from_others(world: World) -> None:
@@ -187,6 +233,26 @@ def test_branches_announce_themselves(world: World, known_first: bool) -> None:
     assert not slot.is_free()
     world.supervisor.release(worker)
     assert slot.is_free()
+
+
+def test_a_branch_that_announces_itself_while_the_stepper_learns_of_it(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slot, branch_of_branch = world.take(branch=True), world.take(branch=True)
+    pid = world.late_birth(slot, after_s=0.05)
+    supervising = threading.Thread(target=world.supervisor.run_once)
+    open_pidfd = os.pidfd_open
+
+    def open_slowly(pid: int) -> int:
+        supervising.start()
+        supervising.join(0.3)  # the thread reads the announcement now, or waits for the stepper's end
+        return open_pidfd(pid)
+
+    monkeypatch.setattr(os, "pidfd_open", open_slowly)
+    worker = world.supervisor.adopt_fork(slot, pid)
+    supervising.join()
+    assert worker.control is not None
+    assert world.supervisor.hand_over(worker, branch_of_branch)
 
 
 @contextmanager

@@ -7,6 +7,9 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any
 
+from aici_runtime import turn_message
+from aici_runtime.turn_message import TurnFields
+from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.support.raw import RawEngine
 
 Path = tuple[int, ...]
@@ -223,3 +226,18 @@ class TurnEngine(V1Engine):
         assert response["type"] == "ok", response
         data: dict[str, Any] = response["data"]
         return data
+
+
+class BinaryTurnEngine(TurnEngine):
+    """Send turns in the binary form of our own engine."""
+
+    def turn(self, **fields: Any) -> dict[str, Any]:
+        posts = [PostOp(op["id"], op["tokens"], op.get("backtrack", 0)) for op in fields["post_ops"]]
+        ops = [MidOp(op["id"], op.get("clone_id")) for op in fields["ops"]]
+        pre_ops = [PreOp(**op) for op in fields["pre_ops"]]
+        self.raw.send_bytes(
+            turn_message.encode(TurnFields(posts, pre_ops, fields["asked"], ops, fields["freed"], None))
+        )
+        response = self.raw.receive_bytes()
+        assert turn_message.is_turn(response), response
+        return turn_message.answer_to_json(response, ops)

@@ -35,8 +35,8 @@ def one(runtime: Runtime, name: str) -> int:
     return next(pid for pid, found in members(runtime.pid).items() if found == name)
 
 
-def wait_until(what: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_S
+def wait_until(what: Callable[[], bool], patience_s: float = PATIENCE_S) -> None:
+    deadline = time.monotonic() + patience_s
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -50,10 +50,13 @@ class RawEngine:
         self._semaphores[f"cmd{side}-rd"].release()
 
     def receive(self, side: str = "", timeout_s: float = 20) -> Any:
+        return json.loads(self.receive_bytes(side, timeout_s))
+
+    def receive_bytes(self, side: str = "", timeout_s: float = 20) -> bytes:
         self._semaphores[f"resp{side}-rd"].acquire(timeout_s)
         region = self._regions[f"resp{side}-shm"]
         (length,) = struct.unpack_from("<I", region)
-        response = json.loads(region[4 : 4 + length])
+        response = bytes(region[4 : 4 + length])
         self._semaphores[f"resp{side}-wr"].release()
         return response
 

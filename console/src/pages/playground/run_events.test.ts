@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { takeEvent, type RunEvent } from "./run_events.ts";
-import { afterMask, newRun, textOf, treeOf, type Explanation } from "./run_model.ts";
+import { afterMask, endOf, newRun, ownTextOf, textOf, treeOf, type Explanation } from "./run_model.ts";
 
 const hex = (text: string): string => Buffer.from(text).toString("hex");
 const token = (id: number, text: string, origin: "sampled" | "forced" = "sampled") => ({ id, bytes: hex(text), origin });
@@ -80,4 +80,17 @@ test("after the mask, allowed tokens share what the mask left", () => {
     guest_s: null,
   };
   assert.deepEqual(afterMask(explanation), [0, 0.6, 0.4]);
+});
+
+test("the end of a branch's text is found from its last steps", () => {
+  const run = runOf(
+    event(fork(0, { tokens: [token(1, "one"), token(2, " two")] })),
+    event(fork(0), fork(1, { parent: 0, inherited_tokens: 2, tokens: [token(1, "one"), token(2, " two"), token(3, " three")] })),
+  );
+  const child = run.branches[1]!;
+  assert.deepEqual([endOf(child, 6), endOf(child, 7), endOf(child, 99)], [" three", " two three", "one two three"]);
+  assert.equal(ownTextOf(child), " three");
+  takeEvent(run, event(fork(1, { tokens: [{ backtrack: 2 }, token(4, " four")] })));
+  assert.deepEqual([endOf(child, 6), ownTextOf(child)], [textOf(child), " four"]);
+  assert.equal(textOf(child), "one four");
 });

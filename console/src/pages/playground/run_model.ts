@@ -133,6 +133,26 @@ export function textOf(branch: Branch): string {
     .join("");
 }
 
+/** The text of the branch's own tokens as it stands, without what the branch inherited. */
+export function ownTextOf(branch: Branch): string {
+  let text = "";
+  for (const step of branch.steps) if (step.token !== null && !step.isTakenBack) text += step.text;
+  return text;
+}
+
+/** The end of `textOf(branch)`: at least `length` characters, or all. Looks at no more steps than that needs. */
+export function endOf(branch: Branch, length: number): string {
+  let text = "";
+  for (let at = branch.steps.length - 1; at >= 0; at--) {
+    if (text.length >= length) return text;
+    const step = branch.steps[at]!;
+    if (step.kind === "back") return textOf(branch); // may have removed tokens that the branch inherited
+    if (step.token !== null && !step.isTakenBack) text = step.text + text;
+  }
+  for (let at = branch.inherited.length - 1; at >= 0 && text.length < length; at--) text = branch.inherited[at]!.text + text;
+  return text;
+}
+
 /** The branches in the order of a tree, each with its depth. */
 export function treeOf(branches: readonly Branch[]): { branch: Branch; depth: number }[] {
   const found: { branch: Branch; depth: number }[] = [];

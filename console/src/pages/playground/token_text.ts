@@ -23,16 +23,6 @@ export function textOfBytes(bytes: Uint8Array): string {
 
 export const textOfHex = (hex: string): string => textOfBytes(bytesOfHex(hex));
 
-const SHOWN: Record<string, string> = { "\n": "⏎", "\t": "⇥", "\r": "␍" };
-
-/** A text with its white space and control characters made visible, for labels. */
-export function visible(text: string): string {
-  return text.replace(/[\n\t\r]/g, (found) => SHOWN[found]!).replace(/[\p{Cc}\p{Cf}]/gu, (found) => {
-    const code = found.codePointAt(0)!.toString(16).toUpperCase().padStart(4, "0");
-    return `⟨U+${code}⟩`;
-  });
-}
-
 const hexOf = (byte: number): string => byte.toString(16).padStart(2, "0");
 
 /** The length of the whole character at `at`; 0 if there is none. */

@@ -2,17 +2,7 @@
    row is one query of one head. Invariant: the result of a row does not depend, to the last bit, on other rows or on
    the split of the prompt into chunks. Therefore blocks begin at fixed positions of the sequence, and every sum has a
    fixed order. */
-#include "attention.h"
-
-#include "simd.h"
-
-enum { MAX_HEAD_DIM = 256, BLOCK = 64, TILES = BLOCK / LANES };
-/* Accumulators that fit the registers: FEWEST vectors for ROWS rows, MOST vectors for half as many rows. */
-#if defined(__AVX512F__)
-enum { ROWS = 8, FEWEST = 2, MOST = 4 };
-#else
-enum { ROWS = 4, FEWEST = 1, MOST = 2 };
-#endif
+#include "attention_rows.h"
 
 /* Numbers per lane of four bytes. */
 INLINE int in_lane(const int format) { return format == BF16 ? 2 : 1; }
@@ -23,7 +13,17 @@ static size_t tile_at(const kv_cache *c, int page, int offset, int head) {
   return (tile * (size_t)c->num_kv_heads + (size_t)head) * (size_t)(c->head_dim * LANES / in_lane(c->format));
 }
 
+/* Sixteen at once: `to_bf16` for one number would convert sixteen too. */
+INLINE void store_bf16(uint16_t *to, f32x16 x) {
+  const u16x16 v = to_bf16(x);
+  memcpy(to, &v, sizeof v);
+}
+
 void kv_write(const kv_cache *c, int page, int offset, const float *keys, const float *values) {
+  if (c->format == INT8) {
+    kv_write_int8(c, page, offset, keys, values);
+    return;
+  }
   const int own = offset % LANES, head_dim = c->head_dim;
   for (int head = 0; head < c->num_kv_heads; head++) {
     const size_t at = tile_at(c, page, offset, head);
@@ -34,22 +34,16 @@ void kv_write(const kv_cache *c, int page, int offset, const float *keys, const 
     } else {
       uint16_t *key = (uint16_t *)c->keys + 2 * (at + (size_t)own);
       uint16_t *value = (uint16_t *)c->values + 2 * (at + (size_t)(own / 2 * head_dim)) + own % 2;
-      for (int d = 0; d < head_dim; d++) key[d / 2 * 2 * LANES + d % 2] = to_bf16(splat(*keys++))[0];
-      for (int d = 0; d < head_dim; d++) value[2 * d] = to_bf16(splat(*values++))[0];
+      uint16_t rounded[2][MAX_HEAD_DIM];
+      for (int d = 0; d < head_dim; d += LANES, keys += LANES, values += LANES) {
+        store_bf16(rounded[0] + d, load(keys));
+        store_bf16(rounded[1] + d, load(values));
+      }
+      for (int d = 0; d < head_dim; d++) key[d / 2 * 2 * LANES + d % 2] = rounded[0][d];
+      for (int d = 0; d < head_dim; d++) value[2 * d] = rounded[1][d];
     }
   }
 }
-
-typedef struct {
-  const kv_cache *cache;
-  const int32_t *pages;
-  int head, queries_per_kv, window, start;
-  float softcap;
-  const float *queries;
-  int stride;
-  float *out;
-  int out_stride;
-} work_item;
 
 typedef struct { const uint32_t *keys[TILES], *values[TILES]; } block;
 
@@ -74,8 +68,20 @@ INLINE void store_operand(operand *to, int index, f32x16 x, const int format) {
   else store_narrow(to->narrow + index, x);
 }
 
-INLINE f32x16 multiply(f32x16 sum, u32x16 lanes, const operand *a, int index, const int format) {
-  return format == F32 ? fma16((f32x16)lanes, splat(a->floats[index]), sum) : dot_bf16(sum, lanes, a->narrow + 2 * index);
+/* Add to vector u of the sums of `count` rows: lanes of the cache times number (or pair) `index` of the rows' operands. */
+INLINE void multiply(f32x16 (*sum)[MOST], int u, const int count, u32x16 lanes, const operand *a, int index,
+                     const int format) {
+#if !defined(__AVX512BF16__)
+  if (format == BF16) { /* dot_bf16, with independent additions side by side */
+    const f32x16 second = (f32x16)(lanes & 0xffff0000u), first = (f32x16)(lanes << 16);
+    for (int i = 0; i < count; i++) sum[i][u] = fma16(second, splat(a[i].narrow[2 * index + 1]), sum[i][u]);
+    for (int i = 0; i < count; i++) sum[i][u] = fma16(first, splat(a[i].narrow[2 * index]), sum[i][u]);
+    return;
+  }
+#endif
+  for (int i = 0; i < count; i++)
+    sum[i][u] = format == F32 ? fma16((f32x16)lanes, splat(a[i].floats[index]), sum[i][u])
+                              : dot_bf16(sum[i][u], lanes, a[i].narrow + 2 * index);
 }
 
 INLINE u32x16 load_lanes(const uint32_t *p) { u32x16 v; memcpy(&v, p, sizeof v); return v; }
@@ -88,11 +94,8 @@ INLINE void score(const uint32_t *const *keys, const uint32_t *const *next, cons
                   const int count, const int tiles, const int format, float (*scores)[BLOCK], int to) {
   f32x16 sum[ROWS][MOST] = {};
   for (int k = 0; k < head_dim / in_lane(format); k++) {
-    u32x16 key[MOST];
-    for (int u = 0; u < tiles; u++) key[u] = load_lanes(keys[u] + k * LANES);
     for (int u = 0; u < tiles; u++) __builtin_prefetch(next[u] + k * LANES, 0, 2);
-    for (int i = 0; i < count; i++)
-      for (int u = 0; u < tiles; u++) sum[i][u] = multiply(sum[i][u], key[u], &query[i], k, format);
+    for (int u = 0; u < tiles; u++) multiply(sum, u, count, load_lanes(keys[u] + k * LANES), query, k, format);
   }
   for (int i = 0; i < count; i++)
     for (int u = 0; u < tiles; u++) store(scores[i] + to + u * LANES, sum[i][u]);
@@ -112,53 +115,23 @@ INLINE void add_values(const block *now, const block *next, const operand *weigh
       __builtin_prefetch(next->values[k / LANES] + at + u * LANES, 0, 2);
       /* Mask out the second value of the pair: memory that was never written can hold NaN. */
       if (format == BF16 && k + 1 == keys) value &= 0xffff;
-      for (int i = 0; i < count; i++) sum[i][u] = multiply(sum[i][u], value, &weights[i], k / in_lane(format), format);
+      multiply(sum, u, count, value, weights, k / in_lane(format), format);
     }
   }
   for (int i = 0; i < count; i++)
     for (int u = 0; u < vectors; u++) store(sums[i] + d + u * LANES, sum[i][u]);
 }
 
-typedef struct { f32x16 total; float most; int position; } row_state;
-
-/* Convert scores to weights. A new maximum scales down the earlier sums. */
+/* Convert scores to the weights of the values. */
 INLINE void weigh(const work_item *p, int at, int tiles, float *scores, row_state *row, float *sums, operand *weights,
                   const int format) {
-  const i32x16 lane = {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
-  const int from = p->window && row->position >= p->window ? row->position - p->window + 1 : 0;
-  f32x16 high = splat(-INFINITY);
-  for (int t = 0; t < tiles; t++) {
-    f32x16 x = load(scores + t * LANES);
-    if (p->softcap > 0) x = tanh16(x / p->softcap) * p->softcap;
-    /* Replace hidden scores instead of adding -infinity: memory that was never written can hold NaN. */
-    const int first = at + t * LANES;
-    if (first < from || first + LANES > row->position + 1) {
-      const i32x16 seen = (first + lane <= row->position) & (first + lane >= from);
-      x = (f32x16)(((i32x16)x & seen) | ((i32x16)splat(-INFINITY) & ~seen));
-    }
-    store(scores + t * LANES, x);
-    high = max16(high, x);
-  }
-  const float most = hmax16(high);
-  if (most > row->most) {
-    const float shrink = exp16(splat(row->most - most))[0];
-    row->most = most;
-    row->total *= shrink;
-    for (int d = 0; d < p->cache->head_dim; d += LANES) store(sums + d, load(sums + d) * shrink);
-  }
-  f32x16 total = row->total;
-  for (int t = 0; t < tiles; t++) {
-    /* No visible key yet: avoid -infinity minus -infinity. */
-    const f32x16 x = row->most == -INFINITY ? (f32x16){} : exp16(load(scores + t * LANES) - row->most);
-    total += x;
-    store_operand(weights, t * LANES, x, format);
-  }
-  row->total = total;
+  soften(p, at, tiles, scores, row, sums);
+  for (int t = 0; t < tiles; t++) store_operand(weights, t * LANES, load(scores + t * LANES), format);
 }
 
 /* Attention of rows `row` to `row + count - 1` of a chunk, for one key head. Row r is query r / queries_per_kv of the
    chunk and query head r % queries_per_kv of the key head. */
-INLINE void attend_rows(const work_item *p, int row, const int count, const int format) {
+INLINE void attend_rows(const work_item *p, int row, const int count, const int format, pool_item *item) {
   const int head_dim = p->cache->head_dim, vectors = 2 * count <= ROWS ? MOST : FEWEST;
   float sums[ROWS][MAX_HEAD_DIM], scores[ROWS][BLOCK];
   operand query[ROWS], weights[ROWS];
@@ -174,6 +147,7 @@ INLINE void attend_rows(const work_item *p, int row, const int count, const int 
   int at = p->window && first >= p->window ? (first - p->window + 1) / BLOCK * BLOCK : 0;
   block now, next = find(p, at, last);
   for (; at <= last; at += BLOCK) {
+    if (pool_lost(item)) return;
     now = next;
     if (at + BLOCK <= last) next = find(p, at + BLOCK, last);
     const int keys = last - at + 1 < BLOCK ? last - at + 1 : BLOCK, tiles = (keys + LANES - 1) / LANES;
@@ -185,6 +159,7 @@ INLINE void attend_rows(const work_item *p, int row, const int count, const int 
       add_values(&now, &next, weights, keys, head_dim, count, vectors, format, sums, d);
     for (; d < head_dim; d += LANES) add_values(&now, &next, weights, keys, head_dim, count, 1, format, sums, d);
   }
+  if (!pool_wins(item)) return;
   for (int i = 0; i < count; i++) {
     const int token = (row + i) / p->queries_per_kv, head = p->head * p->queries_per_kv + (row + i) % p->queries_per_kv;
     float *out = p->out + (size_t)token * (size_t)p->out_stride + (size_t)head * (size_t)head_dim;
@@ -193,35 +168,61 @@ INLINE void attend_rows(const work_item *p, int row, const int count, const int 
   }
 }
 
-static void attend_some(const work_item *p, int row, int count) {
+static void attend_some(const work_item *p, int row, int count, pool_item *item) {
+  if (p->cache->format == INT8) {
+    attend_rows_int8(p, row, count, item);
+    return;
+  }
   switch (p->cache->format * 16 + count) {
-#define CASE(format, count) case format * 16 + count: attend_rows(p, row, count, format); break;
+#define CASE(format, count) case format * 16 + count: attend_rows(p, row, count, format, item); break;
 #define CASES(format)                                                                                                  \
   CASE(format, 1) CASE(format, 2) CASE(format, 3) CASE(format, 4)
     CASES(F32) CASES(BF16)
+#if defined(__AVX2__)
+    CASE(F32, 5) CASE(BF16, 5)
+#endif
 #if defined(__AVX512F__)
-#define MORE(format) CASE(format, 5) CASE(format, 6) CASE(format, 7) CASE(format, 8)
+#define MORE(format) CASE(format, 6) CASE(format, 7) CASE(format, 8)
     MORE(F32) MORE(BF16)
 #endif
   }
 }
 
-void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
+typedef struct {
+  const kv_cache *cache;
+  const aici_batch *batch;
+  work_item all; /* what all items share */
+} layer_attention;
+
+/* Items of a chunk: up to ROWS rows, for one key head. */
+static int chunk_items(const layer_attention *a, int chunk) {
+  const int rows = (a->batch->query_starts[chunk + 1] - a->batch->query_starts[chunk]) * a->all.queries_per_kv;
+  return (rows + ROWS - 1) / ROWS * a->cache->num_kv_heads;
+}
+
+static void attend_item(const void *context, pool_item *item) {
+  const layer_attention *a = context;
+  const aici_batch *batch = a->batch;
+  int chunk = batch->num_chunks - 1, number = item->number; /* prompts are last and take longest: they are first here */
+  for (int items; number >= (items = chunk_items(a, chunk)); chunk--) number -= items;
+  const int first = batch->query_starts[chunk], rows = (batch->query_starts[chunk + 1] - first) * a->all.queries_per_kv;
+  const int row = number / a->cache->num_kv_heads * ROWS;
+  work_item p = a->all;
+  p.pages = batch->pages + batch->page_starts[chunk];
+  p.head = number % a->cache->num_kv_heads;
+  p.start = batch->start_positions[chunk];
+  p.queries += (size_t)first * (size_t)p.stride;
+  p.out += (size_t)first * (size_t)p.out_stride;
+  attend_some(&p, row, rows - row < ROWS ? rows - row : ROWS, item);
+}
+
+void attend(pool_thread *self, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
             int queries_per_kv, int window, float softcap, float *out, int out_stride) {
-  /* A work item is up to ROWS rows of a chunk, for one key head. All threads enumerate the items in the same order. */
-  int mine = pool_take(pool, 1), number = 0;
-  for (int chunk = batch->num_chunks - 1; chunk >= 0; chunk--) { /* prompts are last and take longest */
-    const int first = batch->query_starts[chunk], rows = (batch->query_starts[chunk + 1] - first) * queries_per_kv;
-    const int items = (rows + ROWS - 1) / ROWS * cache->num_kv_heads;
-    for (; mine < number + items; mine = pool_take(pool, 1)) {
-      const int row = (mine - number) / cache->num_kv_heads * ROWS;
-      const work_item p = {
-          .cache = cache, .pages = batch->pages + batch->page_starts[chunk], .head = (mine - number) % cache->num_kv_heads,
-          .queries_per_kv = queries_per_kv, .window = window, .softcap = softcap, .start = batch->start_positions[chunk],
-          .queries = queries + (size_t)first * (size_t)stride, .stride = stride,
-          .out = out + (size_t)first * (size_t)out_stride, .out_stride = out_stride};
-      attend_some(&p, row, rows - row < ROWS ? rows - row : ROWS);
-    }
-    number += items;
-  }
+  const layer_attention a = {
+      cache, batch,
+      {.cache = cache, .queries_per_kv = queries_per_kv, .window = window, .softcap = softcap, .queries = queries,
+       .stride = stride, .out = out, .out_stride = out_stride}};
+  int items = 0;
+  for (int chunk = 0; chunk < batch->num_chunks; chunk++) items += chunk_items(&a, chunk);
+  pool_phase(self, items, batch->num_tokens <= 4 * batch->num_chunks ? REPEAT : ONCE, attend_item, &a);
 }

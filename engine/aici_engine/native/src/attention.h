@@ -23,7 +23,9 @@ typedef struct {
    and D = head_dim:
      F32   keys (page_size / 16, H, D, 16): sixteen keys are scored at once;   values (page_size / 16, H, 16, D)
      BF16  keys (page_size / 16, H, D / 2, 16, 2);                             values (page_size / 16, H, 8, D, 2)
-   BF16 stores pairs side by side because dot_bf16 multiplies two numbers per lane. */
+     INT8  tiles (page_size / 16, H) of (D + 4) * 16 bytes: keys (D / 4, 16, 4), values (4, D, 4), then sixteen scales in
+           f32. A byte is code + 128; number = code * scale.
+   BF16 stores pairs side by side because dot_bf16 multiplies two numbers per lane; INT8 stores fours for dot_wide. */
 typedef struct {
   void *keys, *values;
   int32_t format, page_size, num_kv_heads, head_dim;
@@ -34,6 +36,6 @@ void kv_write(const kv_cache *cache, int page, int offset, const float *keys, co
 /* `queries`, `out`: one row per token, `stride` (`out_stride`) floats apart, of (num_kv_heads * queries_per_kv,
    head_dim). queries_per_kv query heads share one key head. Queries are scaled already. `window`: tokens that a query
    sees, its own included; 0: all. `softcap`: score = softcap * tanh(score / softcap); 0: no cap. All threads of a job
-   call this function; a barrier must follow. */
-void attend(aici_pool *pool, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
+   call this function, which is one phase. */
+void attend(pool_thread *self, const kv_cache *cache, const aici_batch *batch, const float *queries, int stride,
             int queries_per_kv, int window, float softcap, float *out, int out_stride);

@@ -78,13 +78,34 @@ static void rotate(float *x, const float *angles, int rotary_dim) {
   }
 }
 
-typedef struct { int first, last; } range;
+/* A step in one layer: what the phases of the layer need. */
+typedef struct {
+  const step *s;
+  const aici_layer *layer;
+  kv_cache cache;
+  activations from_attention;           /* input of `out` */
+} layer_pass;
 
-static range share(int count, int thread, int threads) {
-  return (range){(int)((int64_t)count * thread / threads), (int)((int64_t)count * (thread + 1) / threads)};
+typedef void token_work(const layer_pass *p, pool_range tokens);
+
+typedef struct {
+  const layer_pass *p;
+  token_work *work;
+  int count;
+} token_phase;
+
+static void work_on_share(const void *context, pool_item *item) {
+  const token_phase *phase = context;
+  phase->work(phase->p, pool_share(item, phase->count));
 }
 
-static void prepare_input(const step *s, const float *norm, int format, range tokens) {
+/* One phase: `work` for `count` tokens, or for other things that are counted from 0. */
+static void for_tokens(pool_thread *self, const layer_pass *p, token_work *work, int count) {
+  const token_phase phase = {p, work, count};
+  pool_phase(self, pool_shares(self, count), ONCE, work_on_share, &phase);
+}
+
+static void prepare_input(const step *s, const float *norm, int format, pool_range tokens) {
   const aici_decoder *m = s->model;
   float normal[m->hidden_size];
   for (int t = tokens.first; t < tokens.last; t++) {
@@ -94,18 +115,34 @@ static void prepare_input(const step *s, const float *norm, int format, range to
   }
 }
 
-/* Residual sum: states += norm(w x), or states += w x without a norm. */
-static void add_projection(aici_pool *pool, const step *s, const aici_matrix *w, const activations *x, const float *norm,
-                           range tokens) {
+static void prepare_attention(const layer_pass *p, pool_range tokens) {
+  prepare_input(p->s, p->layer->before_attention, p->layer->qkv.format, tokens);
+}
+
+static void prepare_mlp(const layer_pass *p, pool_range tokens) {
+  prepare_input(p->s, p->layer->before_mlp, p->layer->gate_up.format, tokens);
+}
+
+/* states += norm(branch) */
+static void add_branch(const step *s, const float *norm, pool_range tokens) {
   const int n = s->model->hidden_size;
-  linear(pool, w, x, s->batch->num_tokens, norm ? s->branch : s->states, n, !norm);
-  pool_barrier(pool);
-  if (!norm) return;
   for (int t = tokens.first; t < tokens.last; t++) {
     float *state = s->states + (size_t)t * (size_t)n, *branch = s->branch + (size_t)t * (size_t)n;
     normalize(s->model, branch, norm, n, branch);
     for (int i = 0; i < n; i += LANES) store(state + i, load(state + i) + load(branch + i));
   }
+}
+
+static void add_attention(const layer_pass *p, pool_range tokens) { add_branch(p->s, p->layer->after_attention, tokens); }
+static void add_mlp(const layer_pass *p, pool_range tokens) { add_branch(p->s, p->layer->after_mlp, tokens); }
+
+/* Residual sum: states += norm(w x), or states += w x without a norm. */
+static void add_projection(pool_thread *self, const layer_pass *p, const aici_matrix *w, const activations *x,
+                           const float *norm, token_work *add) {
+  const step *s = p->s;
+  const int count = s->batch->num_tokens;
+  linear(self, w, x, count, norm ? s->branch : s->states, s->model->hidden_size, !norm);
+  if (norm) for_tokens(self, p, add, count);
 }
 
 static void norm_heads(const aici_decoder *m, const float *weight, float *heads, int count) {
@@ -115,7 +152,10 @@ static void norm_heads(const aici_decoder *m, const float *weight, float *heads,
 
 static int qkv_size(const aici_decoder *m) { return (m->num_heads + 2 * m->num_kv_heads) * m->head_dim; }
 
-static void rotate_and_write(const step *s, const aici_layer *layer, const kv_cache *cache, range tokens) {
+static void rotate_and_write(const layer_pass *p, pool_range tokens) {
+  const step *s = p->s;
+  const aici_layer *layer = p->layer;
+  const kv_cache *cache = &p->cache;
   const aici_decoder *m = s->model;
   for (int t = tokens.first; t < tokens.last; t++) {
     const float *angles = s->angles + ((size_t)t * (size_t)m->num_ropes + (size_t)layer->rope) * (size_t)m->rotary_dim;
@@ -131,7 +171,14 @@ static void rotate_and_write(const step *s, const aici_layer *layer, const kv_ca
 
 static int gate_up_size(const aici_decoder *m) { return m->gated_mlp ? 2 * m->intermediate_size : m->intermediate_size; }
 
-static void gate(const step *s, int format, range tokens) {
+static void activate_attended(const layer_pass *p, pool_range tokens) {
+  const size_t n = (size_t)p->from_attention.columns;
+  for (int t = tokens.first; t < tokens.last; t++)
+    activate(&p->from_attention, t, p->s->attended + (size_t)t * n, p->layer->out.format);
+}
+
+static void gate(const layer_pass *p, pool_range tokens) {
+  const step *s = p->s;
   const int n = s->model->intermediate_size, parts = s->model->gated_mlp ? 2 : 1;
   const f32x16 slope = splat(s->model->activation_linear), cubic = splat(s->model->activation_cubic);
   float gated[n];
@@ -143,11 +190,11 @@ static void gate(const step *s, int format, range tokens) {
       const f32x16 e = exp16(__builtin_elementwise_min(-x * fma16(cubic, x * x, slope), splat(87.0f)));
       store(gated + i, x / (e + 1.0f) * up);
     }
-    activate(&s->mlp_input, t, gated, format);
+    activate(&s->mlp_input, t, gated, p->layer->down.format);
   }
 }
 
-static void angles(const step *s, range tokens) {
+static void angles(const step *s, pool_range tokens) {
   const aici_decoder *m = s->model;
   const int half = m->rotary_dim / 2;
   float *to = s->angles + (size_t)tokens.first * (size_t)m->num_ropes * (size_t)m->rotary_dim;
@@ -160,7 +207,7 @@ static void angles(const step *s, range tokens) {
       }
 }
 
-static void embed(const step *s, range tokens) {
+static void embed(const step *s, pool_range tokens) {
   const aici_decoder *m = s->model;
   for (int t = tokens.first; t < tokens.last; t++) {
     float *state = s->states + (size_t)t * (size_t)m->hidden_size;
@@ -173,73 +220,104 @@ static void embed(const step *s, range tokens) {
   }
 }
 
-static void take_states(const step *s, range tokens) {
+static void take_states(const step *s, pool_range tokens) {
   const size_t row = (size_t)s->model->hidden_size, first = (size_t)tokens.first * row;
   memcpy(s->states + first, s->before + first * sizeof(float), (size_t)(tokens.last - tokens.first) * row * sizeof(float));
 }
 
-static void softcap_logits(const step *s, range lanes) {
-  const float softcap = s->model->logit_softcap;
-  float *logits = s->logits + (size_t)lanes.first * LANES;
-  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) store(logits, tanh16(load(logits) / softcap) * softcap);
+static void begin(const layer_pass *p, pool_range tokens) {
+  if (p->s->before) take_states(p->s, tokens);
+  else embed(p->s, tokens);
+  if (p->s->model->num_layers) angles(p->s, tokens);
 }
 
-static void run(aici_pool *pool, int thread, void *argument) {
-  const step *s = argument;
+/* Only the requested rows pass the head. */
+static void prepare_head(const layer_pass *p, pool_range rows) {
+  const step *s = p->s;
   const aici_decoder *m = s->model;
-  const aici_batch *batch = s->batch;
-  const int count = batch->num_tokens, threads = pool_size(pool);
-  const range own = share(count, thread, threads);
-  if (s->before) take_states(s, own);
-  else embed(s, own);
-  if (m->num_layers) angles(s, own);
-  const int attended = m->num_heads * m->head_dim;
-  activations from_attention = s->hidden_input;
-  from_attention.columns = attended;
-  for (int i = 0; i < m->num_layers; i++) {
-    const aici_layer *layer = &m->layers[i];
-    const kv_cache cache = {s->storage->keys[i], s->storage->values[i], s->storage->format, s->storage->page_size,
-                            m->num_kv_heads, m->head_dim};
-    prepare_input(s, layer->before_attention, layer->qkv.format, own);
-    pool_barrier(pool);
-    linear(pool, &layer->qkv, &s->hidden_input, count, s->qkv, qkv_size(m), 0);
-    pool_barrier(pool);
-    rotate_and_write(s, layer, &cache, own);
-    pool_barrier(pool);
-    attend(pool, &cache, batch, s->qkv, qkv_size(m), m->num_heads / m->num_kv_heads, layer->window,
-           m->attention_softcap, s->attended, attended);
-    pool_barrier(pool);
-    for (int t = own.first; t < own.last; t++)
-      activate(&from_attention, t, s->attended + (size_t)t * (size_t)attended, layer->out.format);
-    pool_barrier(pool);
-    add_projection(pool, s, &layer->out, &from_attention, layer->after_attention, own);
-    prepare_input(s, layer->before_mlp, layer->gate_up.format, own);
-    pool_barrier(pool);
-    linear(pool, &layer->gate_up, &s->hidden_input, count, s->mlp, gate_up_size(m), 0);
-    pool_barrier(pool);
-    gate(s, layer->down.format, own);
-    pool_barrier(pool);
-    add_projection(pool, s, &layer->down, &s->mlp_input, layer->after_mlp, own);
-  }
-  if (!s->has_head) return;
-  pool_barrier(pool);
-  /* Only the requested rows pass the head. */
   float normal[m->hidden_size];
-  const range rows = share(batch->num_logits, thread, threads);
   for (int r = rows.first; r < rows.last; r++) {
-    const float *state = s->states + (size_t)batch->logit_rows[r] * (size_t)m->hidden_size;
+    const float *state = s->states + (size_t)s->batch->logit_rows[r] * (size_t)m->hidden_size;
     normalize(m, state, m->norm, m->hidden_size, normal);
     activate(&s->hidden_input, r, normal, m->head.format);
   }
-  const range kept = share(batch->num_states, thread, threads);
-  for (int r = kept.first; r < kept.last; r++)
-    normalize(m, s->states + (size_t)batch->state_rows[r] * (size_t)m->hidden_size, m->norm, m->hidden_size,
+}
+
+static void keep_states(const layer_pass *p, pool_range rows) {
+  const aici_batch *batch = p->s->batch;
+  const aici_decoder *m = p->s->model;
+  for (int r = rows.first; r < rows.last; r++)
+    normalize(m, p->s->states + (size_t)batch->state_rows[r] * (size_t)m->hidden_size, m->norm, m->hidden_size,
               batch->final_states + (size_t)r * (size_t)m->hidden_size);
-  pool_barrier(pool);
-  linear(pool, &m->head, &s->hidden_input, batch->num_logits, s->logits, m->head.rows, 0);
-  if (!m->logit_softcap) return;
-  pool_barrier(pool);
-  softcap_logits(s, share(batch->num_logits * (m->head.rows / LANES), thread, threads));
+}
+
+static void softcap_logits(const layer_pass *p, pool_range lanes) {
+  const float softcap = p->s->model->logit_softcap;
+  float *logits = p->s->logits + (size_t)lanes.first * LANES;
+  for (int i = lanes.first; i < lanes.last; i++, logits += LANES) store(logits, tanh16(load(logits) / softcap) * softcap);
+}
+
+/* A product with a matrix takes two operations per weight and token. */
+static double weigh_product(const aici_matrix *w, int tokens) { return 2.0 * w->rows * w->columns * tokens; }
+
+/* A key takes 4 operations per number of a query head: two for the score, two for the sum of the values. */
+static double weigh_attention(const step *s, const aici_layer *layer) {
+  double keys = 0;
+  for (int t = 0; t < s->batch->num_tokens; t++) {
+    const int seen = s->positions[t] + 1;
+    keys += layer->window && layer->window < seen ? layer->window : seen;
+  }
+  return 4.0 * keys * s->model->num_heads * s->model->head_dim;
+}
+
+static void run_layer(pool_thread *self, const layer_pass *p) {
+  const step *s = p->s;
+  const aici_decoder *m = s->model;
+  const aici_layer *layer = p->layer;
+  const int count = s->batch->num_tokens, queries_per_kv = m->num_heads / m->num_kv_heads;
+  for_tokens(self, p, prepare_attention, count);
+  pool_lap(self, REST, 0);
+  linear(self, &layer->qkv, &s->hidden_input, count, s->qkv, qkv_size(m), 0);
+  pool_lap(self, PRODUCTS, weigh_product(&layer->qkv, count));
+  for_tokens(self, p, rotate_and_write, count);
+  pool_lap(self, REST, 0);
+  attend(self, &p->cache, s->batch, s->qkv, qkv_size(m), queries_per_kv, layer->window, m->attention_softcap, s->attended,
+         p->from_attention.columns);
+  if (pool_profiles(self)) pool_lap(self, ATTENTION, weigh_attention(s, layer));
+  for_tokens(self, p, activate_attended, count);
+  pool_lap(self, REST, 0);
+  add_projection(self, p, &layer->out, &p->from_attention, layer->after_attention, add_attention);
+  pool_lap(self, PRODUCTS, weigh_product(&layer->out, count));
+  for_tokens(self, p, prepare_mlp, count);
+  pool_lap(self, REST, 0);
+  linear(self, &layer->gate_up, &s->hidden_input, count, s->mlp, gate_up_size(m), 0);
+  pool_lap(self, PRODUCTS, weigh_product(&layer->gate_up, count));
+  for_tokens(self, p, gate, count);
+  pool_lap(self, REST, 0);
+  add_projection(self, p, &layer->down, &s->mlp_input, layer->after_mlp, add_mlp);
+  pool_lap(self, PRODUCTS, weigh_product(&layer->down, count));
+}
+
+static void run(pool_thread *self, void *argument) {
+  const step *s = argument;
+  const aici_decoder *m = s->model;
+  const aici_batch *batch = s->batch;
+  layer_pass p = {.s = s, .from_attention = s->hidden_input};
+  p.from_attention.columns = m->num_heads * m->head_dim;
+  for_tokens(self, &p, begin, batch->num_tokens);
+  for (int i = 0; i < m->num_layers; i++) {
+    p.layer = &m->layers[i];
+    p.cache = (kv_cache){s->storage->keys[i], s->storage->values[i], s->storage->format, s->storage->page_size,
+                         m->num_kv_heads, m->head_dim};
+    run_layer(self, &p);
+  }
+  if (!s->has_head) return;
+  for_tokens(self, &p, prepare_head, batch->num_logits);
+  if (batch->num_states) for_tokens(self, &p, keep_states, batch->num_states);
+  pool_lap(self, REST, 0);
+  linear(self, &m->head, &s->hidden_input, batch->num_logits, s->logits, m->head.rows, 0);
+  pool_lap(self, HEAD, weigh_product(&m->head, batch->num_logits));
+  if (m->logit_softcap) for_tokens(self, &p, softcap_logits, batch->num_logits * (m->head.rows / LANES));
 }
 
 static void *carve(char **memory, size_t bytes) {

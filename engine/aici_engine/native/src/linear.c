@@ -5,10 +5,13 @@
 
 #include "simd.h"
 
+/* Tokens of a register tile. */
 #if defined(__AVX512F__)
-enum { MR = 8 }; /* two accumulators per token, weights and scales fill most of the 32 registers */
+#define MR 8 /* two accumulators per token, weights and scales fill most of the 32 registers */
+#elif defined(__AVX2__)
+#define MR 4
 #else
-enum { MR = 2 };
+#define MR 2
 #endif
 enum { GROUP = 32 };
 /* Prefetch distances in bytes. With these distances, weights arrive 10 to 25 % sooner. With many tokens, the target is
@@ -127,7 +130,7 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
   const float *by = x->scales + (size_t)t * (size_t)groups;
   const float *sums = (const float *)x->sums + (size_t)t * (size_t)groups;
   for (int g = 0; g < groups; g++, w += GROUP * LANES / 2, scales += LANES, minimums += LANES) {
-    i32x16 sum[MR] = {};
+    small_sums sum[MR] = {};
     for (int j = 0; j < 4; j++) {
       u8x64 packed;
       memcpy(&packed, w + 64 * j, sizeof packed);
@@ -141,14 +144,27 @@ INLINE void panel_int4(const uint8_t *w, const uint16_t *scales, const uint16_t 
     }
     const f32x16 scale = load_f16(scales), minimum = load_f16(minimums);
     for (int i = 0; i < count; i++) {
-      out[i] = fma16(__builtin_convertvector(sum[i], f32x16), scale * by[i * groups + g], out[i]);
+      out[i] = fma16(__builtin_convertvector(lanes_of(sum[i]), f32x16), scale * by[i * groups + g], out[i]);
       out[i] = fma16(minimum, splat(sums[i * groups + g]), out[i]);
     }
   }
 }
 
-INLINE void panel(const aici_matrix *w, int index, const activations *x, int t, const int count, float *y, int stride,
-                  int add, const int format) {
+/* Sums of a product before they are added to the output: (panels, tokens, 16). The thread that computes them may lose
+   them to a faster thread, see pool.h. */
+enum { TILE_PANELS = 256, TILE_TOKENS = 64, TILE = TILE_PANELS * LANES };
+
+typedef struct {
+  const aici_matrix *w;
+  const activations *x;
+  int tokens;
+  float *y;
+  int stride, add;
+  int panels, blocks; /* panels of an item, blocks of TILE_TOKENS tokens */
+} product;
+
+INLINE void panel(const aici_matrix *w, int index, const activations *x, int t, const int count, float *to,
+                  const int format) {
   f32x16 out[MR] = {};
   const size_t k = (size_t)w->columns, numbers = (size_t)index * k * LANES, groups = numbers / GROUP;
   if (format == F32) panel_f32((const float *)w->values + numbers, x, t, count, out);
@@ -157,44 +173,69 @@ INLINE void panel(const aici_matrix *w, int index, const activations *x, int t, 
   if (format == INT4)
     panel_int4((const uint8_t *)w->values + numbers / 2, w->scales + groups, w->minimums + groups, x, t, count, out);
   for (int i = 0; i < count; i++) {
-    float *to = y + (size_t)(t + i) * (size_t)stride + (size_t)index * LANES;
     if (w->bias) out[i] += load(w->bias + (size_t)index * LANES);
-    store(to, add ? load(to) + out[i] : out[i]);
+    store(to + i * LANES, out[i]);
   }
 }
 
-INLINE void panels(const aici_matrix *w, int first, int last, const activations *x, int tokens, float *y, int stride,
-                   int add, const int format) {
-  for (int index = first; index < last; index++) {
-    int t = 0;
-    for (; t + MR <= tokens; t += MR) panel(w, index, x, t, MR, y, stride, add, format);
-    switch (tokens - t) {
-#if defined(__AVX512F__)
-      case 7: panel(w, index, x, t, 7, y, stride, add, format); break;
-      case 6: panel(w, index, x, t, 6, y, stride, add, format); break;
-      case 5: panel(w, index, x, t, 5, y, stride, add, format); break;
-      case 4: panel(w, index, x, t, 4, y, stride, add, format); break;
-      case 3: panel(w, index, x, t, 3, y, stride, add, format); break;
-      case 2: panel(w, index, x, t, 2, y, stride, add, format); break;
+INLINE void panel_of_tokens(const aici_matrix *w, int index, const activations *x, int t, int last, float *to,
+                            const int format) {
+  for (; t + MR <= last; t += MR, to += MR * LANES) panel(w, index, x, t, MR, to, format);
+  switch (last - t) {
+#if MR > 4
+    case 7: panel(w, index, x, t, 7, to, format); break;
+    case 6: panel(w, index, x, t, 6, to, format); break;
+    case 5: panel(w, index, x, t, 5, to, format); break;
+    case 4: panel(w, index, x, t, 4, to, format); break;
 #endif
-      case 1: panel(w, index, x, t, 1, y, stride, add, format); break;
-    }
+#if MR > 3
+    case 3: panel(w, index, x, t, 3, to, format); break;
+#endif
+#if MR > 2
+    case 2: panel(w, index, x, t, 2, to, format); break;
+#endif
+    case 1: panel(w, index, x, t, 1, to, format); break;
   }
 }
 
-void linear(aici_pool *pool, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add) {
-  const int count = w->rows / LANES;
-  /* Small pieces: a thread that loses its core for a moment must not delay the others for long. */
-  const int piece = count / (pool_size(pool) * 8) + 1;
-  for (int first; (first = pool_take(pool, piece)) < count;) {
-    const int last = first + piece < count ? first + piece : count;
-    switch (w->format) {
-      case F32: panels(w, first, last, x, tokens, y, stride, add, F32); break;
-      case BF16: panels(w, first, last, x, tokens, y, stride, add, BF16); break;
-      case INT8: panels(w, first, last, x, tokens, y, stride, add, INT8); break;
-      case INT4: panels(w, first, last, x, tokens, y, stride, add, INT4); break;
-    }
+static void compute_panel(const aici_matrix *w, int index, const activations *x, int t, int last, float *to) {
+  switch (w->format) {
+    case F32: panel_of_tokens(w, index, x, t, last, to, F32); break;
+    case BF16: panel_of_tokens(w, index, x, t, last, to, BF16); break;
+    case INT8: panel_of_tokens(w, index, x, t, last, to, INT8); break;
+    case INT4: panel_of_tokens(w, index, x, t, last, to, INT4); break;
   }
+}
+
+static int least(int a, int b) { return a < b ? a : b; }
+
+/* An item: some panels of one block of tokens. */
+static void multiply_item(const void *context, pool_item *item) {
+  const product *p = context;
+  const int first = item->number / p->blocks * p->panels, last = least(first + p->panels, p->w->rows / LANES);
+  const int t = item->number % p->blocks * TILE_TOKENS, tokens = least(p->tokens - t, TILE_TOKENS);
+  float tile[TILE];
+  for (int i = first; i < last; i++) {
+    if (pool_lost(item)) return;
+    compute_panel(p->w, i, p->x, t, t + tokens, tile + (i - first) * tokens * LANES);
+  }
+  if (!pool_wins(item)) return;
+  for (int k = 0; k < tokens; k++)
+    for (int i = first; i < last; i++) {
+      const float *sums = tile + ((i - first) * tokens + k) * LANES;
+      float *to = p->y + (size_t)(t + k) * (size_t)p->stride + (size_t)i * LANES;
+      store(to, p->add ? load(to) + load(sums) : load(sums));
+    }
+}
+
+void linear(pool_thread *self, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add) {
+  if (!tokens) return;
+  const int count = w->rows / LANES, block = least(tokens, TILE_TOKENS);
+  product p = {.w = w, .x = x, .tokens = tokens, .y = y, .stride = stride, .add = add};
+  /* Small items: a thread that loses its core for a moment must not delay the others for long. */
+  p.panels = least(count / (pool_size(self) * 8) + 1, TILE_PANELS / block);
+  p.blocks = (tokens + TILE_TOKENS - 1) / TILE_TOKENS;
+  pool_phase(self, (count + p.panels - 1) / p.panels * p.blocks, p.blocks == 1 ? REPEAT : ONCE, multiply_item, &p);
 }
 
 static float f16_at(const uint16_t *p) {
@@ -230,21 +271,23 @@ typedef struct {
   activations in;
   int tokens;
   float *y;
-} product;
+} call;
 
-static void multiply(aici_pool *pool, int thread, void *argument) {
-  const product *p = argument;
-  const int threads = pool_size(pool);
-  for (int t = p->tokens * thread / threads; t < p->tokens * (thread + 1) / threads; t++)
-    activate(&p->in, t, p->x + (size_t)t * (size_t)p->w->columns, p->w->format);
-  pool_barrier(pool);
-  linear(pool, p->w, &p->in, p->tokens, p->y, p->w->rows, 0);
+static void activate_item(const void *context, pool_item *item) {
+  const call *c = context;
+  activate(&c->in, item->number, c->x + (size_t)item->number * (size_t)c->w->columns, c->w->format);
+}
+
+static void multiply(pool_thread *self, void *argument) {
+  const call *c = argument;
+  pool_phase(self, c->tokens, ONCE, activate_item, c);
+  linear(self, c->w, &c->in, c->tokens, c->y, c->w->rows, 0);
 }
 
 AICI_EXPORT size_t aici_linear_memory(const aici_matrix *w, int32_t tokens) { return activations_size(tokens, w->columns); }
 
 /* y (tokens, rows) = x (tokens, columns) w^T + bias. `memory`: aici_linear_memory bytes, aligned to 64. */
 AICI_EXPORT void aici_linear(aici_pool *pool, const aici_matrix *w, const float *x, int32_t tokens, char *memory, float *y) {
-  product p = {.w = w, .x = x, .in = activations_at(memory, tokens, w->columns), .tokens = tokens, .y = y};
-  pool_run(pool, multiply, &p);
+  call c = {.w = w, .x = x, .in = activations_at(memory, tokens, w->columns), .tokens = tokens, .y = y};
+  pool_run(pool, multiply, &c);
 }

@@ -23,9 +23,9 @@ activations activations_at(char *memory, int tokens, int columns);
 /* Convert the floats of one token. */
 void activate(const activations *to, int token, const float *from, int format);
 
-/* y = x w^T + bias, or with `add` y += x w^T + bias. y: (tokens, stride). All threads of a job call this function; a
-   barrier must follow. */
-void linear(aici_pool *pool, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add);
+/* y = x w^T + bias, or with `add` y += x w^T + bias. y: (tokens, stride). All threads of a job call this function, which
+   is one phase. */
+void linear(pool_thread *self, const aici_matrix *w, const activations *x, int tokens, float *y, int stride, int add);
 
 /* One row of the matrix as floats, for embeddings. */
 void matrix_row(const aici_matrix *w, int row, float *to);

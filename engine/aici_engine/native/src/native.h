@@ -4,7 +4,7 @@
 
 #include "export.h"
 
-/* Number formats of weights; keys and values use F32 or BF16. */
+/* Number formats of weights; keys and values use F32, BF16 or INT8. */
 enum { F32 = 0, BF16 = 1, INT8 = 2, INT4 = 3 };
 
 /* A weight matrix of `rows` outputs (padded with zeros to a multiple of 16) by `columns` inputs, in panels of 16 rows:

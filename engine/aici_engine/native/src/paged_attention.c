@@ -1,4 +1,6 @@
 /* Attention alone, for models whose other parts run elsewhere. */
+#include <stddef.h>
+
 #include "attention.h"
 #include "export.h"
 
@@ -11,14 +13,16 @@ typedef struct {
   float *out;
 } aici_attention;
 
-/* Write keys and values of tokens `first` to `last` - 1 to the cache. Every thread writes its share of the tokens. */
-static void write_keys(const aici_attention *a, int first, int last) {
+/* Write keys and values of a share of the tokens to the cache. */
+static void write_item(const void *context, pool_item *item) {
+  const aici_attention *a = context;
   const kv_cache *cache = a->cache;
   const aici_batch *batch = a->batch;
   const size_t row = (size_t)(cache->num_kv_heads * cache->head_dim);
+  const pool_range own = pool_share(item, batch->num_tokens);
   for (int chunk = 0; chunk < batch->num_chunks; chunk++) {
     const int begin = batch->query_starts[chunk], end = batch->query_starts[chunk + 1];
-    for (int t = begin > first ? begin : first; t < (end < last ? end : last); t++) {
+    for (int t = begin > own.first ? begin : own.first; t < (end < own.last ? end : own.last); t++) {
       const int position = batch->start_positions[chunk] + t - begin;
       kv_write(cache, batch->pages[batch->page_starts[chunk] + position / cache->page_size], position % cache->page_size,
                a->keys + (size_t)t * row, a->values + (size_t)t * row);
@@ -26,13 +30,11 @@ static void write_keys(const aici_attention *a, int first, int last) {
   }
 }
 
-static void run(aici_pool *pool, int thread, void *argument) {
+static void run(pool_thread *self, void *argument) {
   const aici_attention *a = argument;
-  const int count = a->batch->num_tokens, threads = pool_size(pool);
   const int stride = a->cache->num_kv_heads * a->queries_per_kv * a->cache->head_dim;
-  write_keys(a, count * thread / threads, count * (thread + 1) / threads);
-  pool_barrier(pool);
-  attend(pool, a->cache, a->batch, a->queries, stride, a->queries_per_kv, a->window, a->softcap, a->out, stride);
+  pool_phase(self, pool_shares(self, a->batch->num_tokens), ONCE, write_item, a);
+  attend(self, a->cache, a->batch, a->queries, stride, a->queries_per_kv, a->window, a->softcap, a->out, stride);
 }
 
 /* Attention of one layer. Dense arrays: scaled queries and `out` (tokens, num_kv_heads * queries_per_kv, head_dim),

@@ -36,6 +36,24 @@ INLINE f32x16 part(const float *row, int64_t n, int64_t i) {
   return v;
 }
 
+
+/* A mask: bit i of `bits` is 1 if token i is allowed, for `n` tokens; further tokens are not. No bits: no mask. */
+typedef struct { const uint8_t *bits; int64_t n; } mask;
+
+/* As `part`, with -infinity for tokens that are not allowed. NaN stays NaN, for whole vectors of the mask. */
+INLINE f32x16 open_part(const float *row, int64_t n, mask m, int64_t i) {
+  const u32x16 one = (u32x16){} + 1, at = one << (u32x16){0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  f32x16 v = part(row, n, i);
+  if (!m.bits) return v;
+  if (i + LANES <= m.n) {
+    uint16_t open; memcpy(&open, m.bits + i / 8, sizeof open);
+    return v + pick((((u32x16){} + open) & at) != 0, splat(0), splat(-INFINITY));
+  }
+  for (int64_t j = i; j < i + LANES; j++)
+    if (j >= m.n || !(m.bits[j / 8] >> (j % 8) & 1)) v[j - i] = -INFINITY;
+  return v;
+}
+
 /* The k-th largest of `num` values. Reorders the values. */
 static float kth(float *values, int64_t num, int64_t k) {
   int64_t low = 0, high = num - 1;
@@ -55,18 +73,21 @@ static float kth(float *values, int64_t num, int64_t k) {
   return values[k - 1];
 }
 
-/* The largest logit, or NaN if the row has a NaN. The maxima of num * LANES disjoint groups go to `groups`. */
-static float top_of(const float *row, int64_t n, f32x16 *groups, int num) {
+/* The largest allowed logit, or NaN if the row has a NaN. The maxima of num * LANES disjoint groups go to `groups`. */
+INLINE float top_open(const float *row, int64_t n, mask m, f32x16 *groups, int num) {
   i32x16 bad = {};
   for (int g = 0; g < num; g++) groups[g] = splat(-INFINITY);
   for (int64_t i = 0, g = 0; i < n; i += LANES, g = g + 1 < num ? g + 1 : 0) {
-    const f32x16 v = part(row, n, i);
+    const f32x16 v = open_part(row, n, m, i);
     bad |= v != v;
     groups[g] = pick(v > groups[g], v, groups[g]) + splat(0); /* + 0: without it, the compiler emits a slow masked store */
   }
   f32x16 top = groups[0];
   for (int g = 1; g < num; g++) top = max16(groups[g], top);
   return ANY(bad) ? NAN : hmax16(top);
+}
+static float top_of(const float *row, int64_t n, f32x16 *groups, int num) {
+  return top_open(row, n, (mask){}, groups, num);
 }
 
 /* Collect the tokens with a logit of at least `least`, except -infinity. Logits go to `weights`. */
@@ -233,30 +254,29 @@ static int64_t race_all(const float *row, int64_t n, int64_t likeliest, float te
 
 /* Set the logits of tokens with bit 0 to -infinity, for the first `n` tokens of `row`. */
 AICI_EXPORT void aici_mask(float *row, const uint8_t *bits, int64_t n) {
-  const u32x16 one = (u32x16){} + 1, at = one << (u32x16)lanes(0);
   int64_t i = 0;
-  for (; i + LANES <= n; i += LANES) {
-    uint16_t open; memcpy(&open, bits + i / 8, sizeof open);
-    const i32x16 is_open = (((u32x16){} + open) & at) != 0;
-    store(row + i, load(row + i) + pick(is_open, splat(0), splat(-INFINITY)));
-  }
+  for (; i + LANES <= n; i += LANES) store(row + i, open_part(row, n, (mask){bits, n}, i));
   for (; i < n; i++)
     if (!(bits[i / 8] >> (i % 8) & 1)) row[i] = -INFINITY;
 }
 
-/* The first token with the largest logit, `top`; see `top_of`. */
-static int64_t first_of(const float *row, int64_t n, float top, const f32x16 *groups, int num) {
+/* The first allowed token with the largest logit, `top`; see `top_open`. */
+INLINE int64_t first_open(const float *row, int64_t n, mask m, float top, const f32x16 *groups, int num) {
   int64_t first = n;
   for (int g = 0; g < num; g++) {
     if (!ANY(groups[g] == splat(top))) continue;
     for (int64_t i = g * LANES; i < first; i += num * LANES) {
-      if (!ANY(part(row, n, i) == splat(top))) continue;
-      while (row[i] != top) i++;
-      if (i < first) first = i;
+      const uint32_t equal = which(open_part(row, n, m, i) == splat(top));
+      if (!equal) continue;
+      const int64_t token = i + (int64_t)__builtin_ctz(equal);
+      if (token < first) first = token;
       break;
     }
   }
   return first;
+}
+static int64_t first_of(const float *row, int64_t n, float top, const f32x16 *groups, int num) {
+  return first_open(row, n, (mask){}, top, groups, num);
 }
 
 /* Sample a token. `temperature` 0: greedy. `k` 0, `p` 1 and `min_p` 0 disable these steps. `ids`, `weights`: memory for
@@ -281,6 +301,50 @@ AICI_EXPORT int64_t aici_choose(const float *row, int64_t n, float temperature, 
   if (p < 1) top_p(&c, p, (candidates){ids + n + LANES, weights + n + LANES, 0});
   if (min_p > 0) drop_below(&c, (float)min_p);
   return race(&c, draw);
+}
+
+/* The greedy token of a masked row, which is read once and stays as it is. `more`: `num` tokens with their logits, to
+   consider whatever the mask says. */
+static int64_t greedy(const float *row, int64_t n, mask m, const int64_t *more, const float *logits, int64_t num) {
+  f32x16 groups[FEW_GROUPS];
+  float top = top_open(row, n, m, groups, FEW_GROUPS);
+  if (top != top || top == INFINITY) return NOT_FINITE;
+  int64_t first = top == -INFINITY ? n : first_open(row, n, m, top, groups, FEW_GROUPS);
+  for (int64_t i = 0; i < num; i++) {
+    if (logits[i] != logits[i] || logits[i] == INFINITY) return NOT_FINITE;
+    if (logits[i] > top || (logits[i] == top && more[i] < first)) top = logits[i], first = more[i];
+  }
+  return top == -INFINITY ? NOTHING_ALLOWED : first;
+}
+
+/* A row to sample, and the token (out). `bits`: the mask, or NULL. The rest: see `aici_choose`. */
+typedef struct {
+  float *row; const uint8_t *bits;
+  double p, min_p; uint64_t draw; int64_t k; double temperature; int64_t token;
+} sampled_row;
+
+/* Sample `num` rows of `n` tokens. Masks describe `described` tokens; tokens beyond are closed. The bit of token `eos`
+   opens or closes the `num_eos` tokens `other_eos` too. Rows are overwritten. */
+AICI_EXPORT void aici_sample_rows(sampled_row *rows, int64_t num, int64_t n, int64_t described, int64_t eos,
+                                  const int64_t *other_eos, int64_t num_eos, int32_t *ids, float *weights) {
+  for (sampled_row *r = rows; r < rows + num; r++) {
+    float *row = r->row;
+    if (!r->bits) {
+      r->token = aici_choose(row, n, (float)r->temperature, r->k, r->p, r->min_p, r->draw, ids, weights);
+      continue;
+    }
+    const int is_open = eos < described && r->bits[eos / 8] >> (eos % 8) & 1;
+    for (int64_t i = 0; i < num_eos; i++) weights[i] = is_open ? row[other_eos[i]] : -INFINITY;
+    if (r->temperature == 0) {
+      for (int64_t i = 0; i < num_eos; i++) row[other_eos[i]] = -INFINITY;
+      r->token = greedy(row, n, (mask){r->bits, described}, other_eos, weights, num_eos);
+      continue;
+    }
+    aici_mask(row, r->bits, described);
+    for (int64_t i = described; i < n; i++) row[i] = -INFINITY;
+    for (int64_t i = 0; i < num_eos; i++) row[other_eos[i]] = weights[i];
+    r->token = aici_choose(row, n, (float)r->temperature, r->k, r->p, r->min_p, r->draw, ids, weights);
+  }
 }
 
 /* For log-probabilities: log(sum(exp(row))) goes to `total`; the k most likely tokens and their logits go to `ids` and

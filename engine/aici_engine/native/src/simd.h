@@ -20,10 +20,12 @@ typedef int32_t i32x16 __attribute__((vector_size(64)));
 typedef uint32_t u32x16 __attribute__((vector_size(64)));
 typedef uint16_t u16x16 __attribute__((vector_size(32)));
 typedef int8_t i8x16 __attribute__((vector_size(16)));
+typedef int16_t i16x32 __attribute__((vector_size(64)));
 typedef uint8_t u8x64 __attribute__((vector_size(64)));
 typedef _Float16 f16x16 __attribute__((vector_size(32)));
 
-INLINE f32x16 splat(float x) { return (f32x16){} + x; }
+/* All lanes by name: the compiler would compute the addition of `{} + x`, because of -0. */
+INLINE f32x16 splat(float x) { return (f32x16){x, x, x, x, x, x, x, x, x, x, x, x, x, x, x, x}; }
 INLINE f32x16 fma16(f32x16 a, f32x16 b, f32x16 c) { return __builtin_elementwise_fma(a, b, c); }
 INLINE f32x16 max16(f32x16 a, f32x16 b) { return __builtin_elementwise_max(a, b); }
 
@@ -114,7 +116,8 @@ INLINE f32x16 tanh16(f32x16 x) {
 }
 
 /* Dot product of four bytes per lane: sum + a . w. The four bytes of `a` are signed and the same for all lanes.
-   dot_small: w from 0 to 15. dot_wide: w means w - 128; a sum starts with wide_start(sum of a). */
+   dot_small: w from 0 to 15. The sums are `small_sums`, which hold eight calls; `lanes_of` makes 32 bits of them.
+   dot_wide: w means w - 128; a sum starts with wide_start(sum of a). */
 INLINE i32x16 bytes4(const int8_t *a) { int32_t v; memcpy(&v, a, sizeof v); return (i32x16){} + v; }
 
 #if defined(__AVX512VNNI__)
@@ -123,13 +126,17 @@ INLINE i32x16 dot_u8(i32x16 sum, u8x64 w, const int8_t *a) {
 }
 #define dot_small dot_u8
 #define dot_wide dot_u8
+typedef i32x16 small_sums;
+INLINE i32x16 lanes_of(small_sums sums) { return sums; }
 INLINE int32_t wide_start(int32_t sum_of_a) { return -128 * sum_of_a; }
 
 #elif defined(__AVX512BW__)
-INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
-  const __m512i pairs = _mm512_maddubs_epi16((__m512i)w, (__m512i)bytes4(a));
-  return sum + (i32x16)_mm512_madd_epi16(pairs, _mm512_set1_epi16(1));
+/* Sums of 16 bits, each of half a lane: eight calls add at most 8 * 2 * 15 * 127 < 2^15. */
+typedef i16x32 small_sums;
+INLINE small_sums dot_small(small_sums sum, u8x64 w, const int8_t *a) {
+  return sum + (i16x32)_mm512_maddubs_epi16((__m512i)w, (__m512i)bytes4(a));
 }
+INLINE i32x16 lanes_of(small_sums sums) { return (i32x16)_mm512_madd_epi16((__m512i)sums, _mm512_set1_epi16(1)); }
 /* Sums of two products would not fit 16 bits. Move the sign of w to `a` first; |w| <= 128 is unsigned. */
 INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
   const __m512i s = (__m512i)(w ^ 0x80), b = (__m512i)bytes4(a);
@@ -144,10 +151,20 @@ typedef union { u8x64 v; i32x16 i; __m256i half[2]; } halves;
 INLINE __m256i dot_half(__m256i w, __m256i a) {
   return _mm256_madd_epi16(_mm256_maddubs_epi16(w, a), _mm256_set1_epi16(1));
 }
-INLINE i32x16 dot_small(i32x16 sum, u8x64 w, const int8_t *a) {
-  const halves x = {.v = w}, b = {.i = bytes4(a)};
-  const halves y = {.half = {dot_half(x.half[0], b.half[0]), dot_half(x.half[1], b.half[0])}};
-  return sum + y.i;
+/* Sums of 16 bits, each of half a lane: eight calls add at most 8 * 2 * 15 * 127 < 2^15. */
+typedef struct { __m256i half[2]; } small_sums;
+INLINE small_sums dot_small(small_sums sum, u8x64 w, const int8_t *a) {
+  const halves x = {.v = w};
+  int32_t four;
+  memcpy(&four, a, sizeof four);
+  for (int i = 0; i < 2; i++)
+    sum.half[i] = _mm256_add_epi16(sum.half[i], _mm256_maddubs_epi16(x.half[i], _mm256_set1_epi32(four)));
+  return sum;
+}
+INLINE i32x16 lanes_of(small_sums sums) {
+  halves y;
+  for (int i = 0; i < 2; i++) y.half[i] = _mm256_madd_epi16(sums.half[i], _mm256_set1_epi16(1));
+  return y.i;
 }
 INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) {
   const halves x = {.v = w ^ 0x80}, b = {.i = bytes4(a)};
@@ -175,6 +192,8 @@ INLINE i32x16 dot_i8(i32x16 sum, u8x64 w, const int8_t *a) {
   return y.i;
 }
 #define dot_small dot_i8
+typedef i32x16 small_sums;
+INLINE i32x16 lanes_of(small_sums sums) { return sums; }
 INLINE i32x16 dot_wide(i32x16 sum, u8x64 w, const int8_t *a) { return dot_i8(sum, w ^ 0x80, a); }
 INLINE int32_t wide_start(int32_t sum_of_a) { (void)sum_of_a; return 0; }
 #else

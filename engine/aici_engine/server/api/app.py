@@ -13,7 +13,7 @@ from importlib.metadata import version
 from fastapi import FastAPI
 from starlette.middleware.cors import CORSMiddleware
 
-from aici_engine.server.api import cluster, health, openapi, replicas, root, stats_events
+from aici_engine.server.api import cluster, drain, health, openapi, replicas, root, stats_events
 from aici_engine.server.batches import batch_routes, file_routes
 from aici_engine.server.console import routes as console
 from aici_engine.server.gateway import error_responses
@@ -84,6 +84,7 @@ def create_app(
         stats_events.router(models),
         cluster.router(models),
         replicas.router(models),
+        drain.router(models),
         controllers.router(models.store),
         rest.router(),
         requests.router(models.admission.running),

@@ -10,7 +10,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 
-from aici_base.errors import AiciError
+from aici_base.errors import AiciError, UnavailableError
 from aici_engine.server.api import replicas
 from aici_engine.server.gateway.caller import Caller
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
@@ -79,7 +79,7 @@ def router(models: Models, *, problems: Sequence[str] = ()) -> APIRouter:
         are of the caller's key: what the key has used since the server started, and what is left of its budgets of this
         minute.
         """
-        return await _figures(models.find(model)) | _of_key(models, caller)
+        return await _figures(models.find(model)) | await _of_key(models, caller)
 
     @routes.get("/stats/history")
     @with_policy(_STATISTICS)
@@ -152,9 +152,12 @@ async def _is_complete(models: Models) -> bool:
     return pipeline is None or pipeline["state"] == "ready"
 
 
-def _of_key(models: Models, caller: Principal) -> dict[str, int | float]:
+async def _of_key(models: Models, caller: Principal) -> dict[str, int | float]:
+    """Return the figures of a key; without what is left if another server holds the shared counts."""
     budgets = models.admission.budgets
-    figures = budgets.used_by(caller.name) | {f"{name}_left": left for name, left in budgets.left(caller.name).items()}
+    figures = budgets.used_by(caller.name)
+    with contextlib.suppress(UnavailableError):
+        figures |= {f"{name}_left": left for name, left in (await budgets.left(caller.name)).items()}
     return {f"key_{name}": value for name, value in figures.items()}
 
 

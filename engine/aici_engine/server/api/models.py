@@ -15,6 +15,7 @@ from aici_engine.server.link.model_client import Engines, ModelClient
 from aici_engine.server.link.supervisor import Supervisor
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.constraints import Constraints
+from aici_engine.server.service.key_counts import KeyCounts
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ServedModel
 from aici_engine.server.service.service import Service
@@ -22,8 +23,8 @@ from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
 
 
-def make_models(config: ServerConfig) -> Models:
-    """Return the models of a server, none of them loaded."""
+def make_models(config: ServerConfig, counts: KeyCounts | None = None) -> Models:
+    """Return the models of a server, none of them loaded. `counts`: of the keys; default: of this server alone."""
     store, metrics = Store(fixed=config.modules, is_bounded=True), Metrics()
     constraints, templates = Constraints(store), TemplateProcesses()
     first, limit = config.models[0], config.loading.memory_bytes
@@ -31,7 +32,7 @@ def make_models(config: ServerConfig) -> Models:
     def capacity(model: ModelConfig) -> int:
         return config.replicas.most * model.engine.max_num_seqs + config.max_queue
 
-    admission = Admission(capacity(first))
+    admission = Admission(capacity(first), counts=counts)
 
     def served(model: ModelConfig) -> ServedModel:
         engine = model.engine
@@ -61,7 +62,7 @@ def make_models(config: ServerConfig) -> Models:
             model_dir=model.engine.lora or model.engine.model_dir,
             parent=None if model.engine.lora is None else first.name,
             admission=own,
-            engines=_engines(config, engine),
+            engines=_engines(config, engine, store),
             service=service,
             aliases=model.aliases,
             is_kept=config.loading.is_for_ever,
@@ -84,11 +85,11 @@ def planned_bytes(engine: EngineConfig) -> int:
     sizes = ModelSizes.of(engine.model_dir)
     dtype = sizes.dtype if engine.dtype == "auto" else engine.dtype
     tokens = engine.max_num_seqs * min(sizes.context, engine.max_context or sizes.context)
-    cache = tokens * sizes.token_bytes(sizes.whole, dtype)
+    cache = tokens * sizes.token_bytes(sizes.whole, dtype, engine.kv_cache_dtype)
     return sizes.weight_bytes(sizes.whole, dtype) + min(cache, engine.cache_bytes or cache)
 
 
-def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Engines]:
+def _engines(config: ServerConfig, engine: EngineConfig, store: Store) -> Callable[[], Engines]:
     def supervisor(engine: EngineConfig, share: CoreShare | None, client: EngineClient | None) -> Supervisor:
         return Supervisor(
             engine,
@@ -106,11 +107,16 @@ def _engines(config: ServerConfig, engine: EngineConfig) -> Callable[[], Engines
 
     def fleet() -> ReplicaFleet:
         count = config.replicas
-        shares = divide(physical_cores(), count.most, engine.num_threads)
+        shares = divide(physical_cores(), count.most, engine.num_threads, pins=count.pins)
         return ReplicaFleet(
             replica, shares, ScalingRules(least=count.least, most=count.most, down_after_s=count.down_after_s)
         )
 
+    if config.replicas.places is not None:
+        # Imported here: a server on one machine needs no parts of a cluster.
+        from aici_engine.server.api.remote_fleet import remote_fleet
+
+        return lambda: remote_fleet(config, engine, store)
     return fleet if config.replicas.most > 1 else lambda: supervisor(engine, None, None)
 
 

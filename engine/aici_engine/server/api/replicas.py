@@ -5,10 +5,10 @@ from typing import Any, Final
 
 from fastapi import APIRouter
 
-from aici_base.errors import ForbiddenError, UsageError
+from aici_base.errors import UsageError
 from aici_engine.server.fleet.fleet import ReplicaFleet
 from aici_engine.server.fleet.replica import Replica
-from aici_engine.server.gateway.caller import Caller
+from aici_engine.server.gateway.caller import Administrator
 from aici_engine.server.gateway.route_policy import RoutePolicy, with_policy
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.served_model import ServedModel
@@ -26,32 +26,34 @@ def router(models: Models) -> APIRouter:
 
         `state` is standby, starting, up, hanging, restarting, draining, drained or failed. `open`: sequences that wait
         or run; `waiting`: those without a part of an answer. `expected_cached_tokens`: tokens of prompts that the
-        router expected in the replica's cache. A model without `--replicas` has one replica.
+        router expected in the replica's cache. `node`: the machine, if not the server's. A model without `--replicas`
+        has one replica.
         """
         of_models = await asyncio.gather(*(_of_model(model) for model in models.all))
         return {"replicas": [each for replicas in of_models for each in replicas]}
 
     @routes.post("/admin/replicas/{number}/drain")
     @with_policy(_POLICY)
-    async def drain(caller: Caller, number: int, model: str | None = None) -> dict[str, Any]:
+    async def drain(_: Administrator, number: int, model: str | None = None) -> dict[str, Any]:
         """Send no more requests to a replica of a model, by default of the first, and end its engine after the last
-        request. Needs an administrator's key.
+        request. Needs an administrator's key, or without keys a caller on the server's machine.
 
         The answer comes at once: the replica is "draining", and "drained" when its engine has ended. 409 for the last
         replica that is up.
         """
-        fleet = _fleet(caller, models.find(model))
+        fleet = _fleet(models.find(model))
         fleet.drain(number)
         return _status(models.find(model).name, fleet.find(number))
 
     @routes.post("/admin/replicas/{number}/rejoin")
     @with_policy(_POLICY)
-    async def rejoin(caller: Caller, number: int, model: str | None = None) -> dict[str, Any]:
-        """Let a drained or failed replica take requests again, with a new engine. Needs an administrator's key.
+    async def rejoin(_: Administrator, number: int, model: str | None = None) -> dict[str, Any]:
+        """Let a drained or failed replica take requests again, with a new engine. Needs an administrator's key, or
+        without keys a caller on the server's machine.
 
         The answer comes at once: the replica is "starting", and "up" when its engine is loaded.
         """
-        fleet = _fleet(caller, models.find(model))
+        fleet = _fleet(models.find(model))
         fleet.rejoin(number)
         return _status(models.find(model).name, fleet.find(number))
 
@@ -65,9 +67,7 @@ async def of_models(models: Models) -> dict[str, list[dict[str, Any]]]:
     return {model.name: replicas for model, replicas in zip(fleets, found, strict=True)}
 
 
-def _fleet(caller: Caller, model: ServedModel) -> ReplicaFleet:
-    if not caller.is_admin:
-        raise ForbiddenError(f"the key {caller.name} may not drain replicas", hint="use an administrator's key")
+def _fleet(model: ServedModel) -> ReplicaFleet:
     if model.fleet is None:
         raise UsageError(f"the model {model.name} has no replicas now", hint="start the server with --replicas 2")
     return model.fleet
@@ -91,6 +91,7 @@ def _status(model: str, replica: Replica) -> dict[str, Any]:
         "model": model,
         "replica": status.replica,
         "state": status.state,
+        "node": status.node,
         "cpus": status.cpus,
         "threads": status.num_threads,
         "open": status.num_open,

@@ -23,6 +23,7 @@ from aici_engine.server.gateway.web_pages import names_of_this_machine
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
+from aici_engine.server.service.shared_counts import SharedCounts
 from aici_engine.server.telemetry import tracing
 from aici_engine.store.paths import in_use
 
@@ -43,10 +44,10 @@ def serve(
 
     `beside` is entered when the keys are read and the port is taken, before the model is loaded.
 
-    SIGTERM or SIGINT drains: new requests are refused, and running requests may end within `drain_timeout_s`. A second
-    signal ends the process at once. SIGHUP reads the API keys and the certificate again. Raises UsageError if
-    the address is not available, or if the key file or the certificate is invalid, and UnavailableError if the engine
-    keeps dying.
+    SIGTERM, SIGINT or `POST /admin/drain` drains: new requests are refused, and running requests may end within
+    `drain_timeout_s`. A second signal ends the process at once. SIGHUP reads the API keys and the certificate
+    again. Raises UsageError if the address is not available, or if the key file or the certificate is invalid, and
+    UnavailableError if the engine keeps dying.
     """
     # The command line restores SIGPIPE's default action. In a server, a closed pipe is only a client that has left.
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
@@ -82,7 +83,8 @@ async def _serve(
     async with contextlib.AsyncExitStack() as stack:
         for model in config.models:
             stack.enter_context(in_use(model.engine.model_dir))  # also while the model is not loaded
-        models = await stack.enter_async_context(make_models(config))
+        counts = None if config.limits_file is None else stack.enter_context(SharedCounts(config.limits_file))
+        models = await stack.enter_async_context(make_models(config, counts))
         stopping = loop.create_task(stop.wait())
         loading = loop.create_task(_load(config, models))
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
@@ -118,15 +120,18 @@ async def _serve(
         scheme = "http" if tls is None else "https"
         started(f"{scheme}://{f'[{host}]' if ':' in host else host}:{port}")
         failing = loop.create_task(models.all_failed.wait())
+        draining = loop.create_task(models.admission.drain_begun.wait())
         async with BatchRunner(app, models, batches, keys.principal_named):
-            await asyncio.wait([stopping, failing, serving], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, failing, serving, draining], return_when=asyncio.FIRST_COMPLETED)
         models.admission.drain_begun.set()
+        if config.shares_port:
+            server.stop_listening()
         if not failing.done():
             await _drain(models, config.drain_timeout_s)
         server.stop()
         await serving
-        stopping.cancel()
-        failing.cancel()
+        for waiting in (stopping, failing, draining):
+            waiting.cancel()
         if models.all_failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
 
@@ -174,8 +179,8 @@ async def _all_end(models: Models, timeout_s: float) -> bool:
 def _listen(config: ServerConfig, connections: Connections) -> Listener:
     """Return a socket that is bound before the model is loaded: a wrong address fails at once.
 
-    Connections wait in the backlog. Exception: a cluster may wait for nodes for days, so connections are refused until
-    the nodes are there.
+    Connections wait in the backlog. Exceptions: a cluster may wait for nodes for days, so connections are refused until
+    the nodes are there; of servers that share a port, those that are loaded take the connections.
     """
     try:
         family, kind, _, _, address = socket.getaddrinfo(
@@ -184,8 +189,13 @@ def _listen(config: ServerConfig, connections: Connections) -> Listener:
         listener = Listener(family, kind)
         listener.connections = connections
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if config.shares_port:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         listener.bind(address)
-        if not any(model.engine.nodes or model.engine.ray_address for model in config.models):
+        waits_for_nodes = config.replicas.places is not None or any(
+            model.engine.nodes or model.engine.ray_address for model in config.models
+        )
+        if not config.shares_port and not waits_for_nodes:
             listener.listen(_BACKLOG)
     except OSError as error:
         raise UsageError(

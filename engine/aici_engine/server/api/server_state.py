@@ -99,7 +99,7 @@ def _of_replica(replica: Replica) -> _Engine:
         restarts=replica.num_restarts,
         num_open=replica.client.num_streams,
         client=replica.client if replica.client.is_ready else None,
-        more={"cpus": replica.share.cpus, "threads": replica.share.num_threads},
+        more={"node": replica.status().node, "cpus": replica.share.cpus, "threads": replica.share.num_threads},
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 from typing import Any, Final
 
-from aici_base.errors import RateLimitError
+from aici_base.errors import RateLimitError, UnauthorizedError
 from aici_engine.server.api.server_state import ServerState
 from aici_engine.server.gateway import sse
 from aici_engine.server.service.admission import Principal
@@ -45,11 +45,13 @@ class StateFeed:
         """Whether somebody listens."""
         return self._producer is not None
 
-    async def events(self, principal: Principal) -> AsyncGenerator[bytes, None]:
-        """Yield an event at once, and after each look that found a change, until the server drains.
+    async def events(self, ask_principal: Callable[[], Principal]) -> AsyncGenerator[bytes, None]:
+        """Yield an event at once, and after each look that found a change, until the server drains or `ask_principal`
+        raises UnauthorizedError, because the key was revoked. The rights of the key may change in between.
 
         Raises RateLimitError if too many listen.
         """
+        principal = ask_principal()
         with self._listening(principal.name):
             last, silent_s, began = None, 0.0, time.monotonic()
             while time.monotonic() - began < MAX_S:
@@ -65,6 +67,10 @@ class StateFeed:
                     return
                 silent_s += self._interval_s
                 await self._next()
+                try:
+                    principal = ask_principal()
+                except UnauthorizedError:
+                    return
 
     async def state(self, principal: Principal) -> dict[str, Any]:
         """Return the state once. Raises RateLimitError if too many listen."""

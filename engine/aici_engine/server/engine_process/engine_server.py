@@ -73,6 +73,7 @@ class EngineServer:
             priority=submit.priority,
             cache_salt=submit.salt,
             share=submit.share,
+            prediction=[TokenId(token) for token in submit.prediction],
         )
 
         def sink(event: Event) -> None:

@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from aici_base.errors import AiciError
+from aici_engine.cache.pressure import watching
 from aici_engine.engine import Engine, import_engine
 from aici_engine.heartbeat import PAGE_BYTES, Heartbeat
 from aici_engine.server.engine_process.engine_server import EngineServer
@@ -86,10 +87,13 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
                 on_step=sender.flush,
                 heartbeat=_heartbeat(config.heartbeat),
                 on_guest_time=lambda used_s: sender.send(wire.GuestTimeOut(dict(used_s))),
+                # An engine without requests is replaced now, not after the next request has failed.
+                on_fatal=lambda: os.kill(os.getpid(), signal.SIGTERM),
             )
         )
         server = EngineServer(engine, send=sender.send, flush=sender.flush)
         stack.callback(server.close)
+        stack.enter_context(watching(engine.shrink))
         threading.Thread(target=keeper.keep, args=(engine,), name="aici-keeper", daemon=True).start()
         info = wire.EngineInfo(
             engine.vocab_size,
@@ -103,6 +107,7 @@ def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSe
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         sender.send(wire.Ready(info))
         sender.flush()
+        process.give_back_memory()  # what loading has freed
         while True:
             for message in wire.decode_to_engine(requests.recv()):
                 server.handle(message)

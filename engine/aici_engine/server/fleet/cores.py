@@ -27,18 +27,20 @@ def physical_cores(root: Path = Path("/")) -> list[tuple[int, ...]]:
     return [tuple(cpus) for cpus in cores.values()]
 
 
-def divide(cores: Sequence[tuple[int, ...]], num_replicas: int, num_threads: int | None = None) -> list[CoreShare]:
+def divide(
+    cores: Sequence[tuple[int, ...]], num_replicas: int, num_threads: int | None = None, *, pins: bool = True
+) -> list[CoreShare]:
     """Return the shares of the replicas: neighbouring cores, in parts whose sizes differ by 1 at most.
 
     `num_threads`: of all replicas together; None is a thread a core. With fewer cores than replicas, the replicas
-    share all cores, with a thread for every replica.
+    share all cores, with a thread for every replica. Without `pins`, all replicas have all processors.
 
     >>> divide([(0, 4), (1, 5), (2, 6)], 2)
     [CoreShare(cpus=(0, 4, 1, 5), num_threads=2), CoreShare(cpus=(2, 6), num_threads=1)]
     """
     threads = len(cores) if num_threads is None else num_threads
     counts = _parts(threads, num_replicas)
-    if num_replicas == 1 or len(cores) < num_replicas:
+    if num_replicas == 1 or len(cores) < num_replicas or not pins:
         return [CoreShare((), max(1, count)) for count in counts]
     shares, first = [], 0
     for size, count in zip(_parts(len(cores), num_replicas), counts, strict=True):

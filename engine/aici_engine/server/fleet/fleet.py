@@ -5,7 +5,7 @@ import itertools
 import logging
 import time
 from collections.abc import Coroutine, Sequence
-from typing import Any, Final, Self
+from typing import Any, Final, Protocol, Self
 
 from aici_base.errors import AiciError, InUseError, NotFoundError
 from aici_engine.server.fleet.cores import CoreShare
@@ -14,10 +14,18 @@ from aici_engine.server.fleet.replica import SICK, WITHOUT_ENGINE, EngineFactory
 from aici_engine.server.fleet.scaling import FleetLoad, ScalingRules, Trend
 
 _RETRY_S: Final = 60.0
+_RETRY_REMOTE_S: Final = 2.0
 _LOOK_S: Final = 0.5
 _ON_THE_WAY: Final = (ReplicaState.STARTING, ReplicaState.UP, ReplicaState.HANGING, ReplicaState.RESTARTING)
 
 _log = logging.getLogger(__name__)
+
+
+class RemotePlaces(Protocol):
+    """The machines of a fleet's engines."""
+
+    def close(self) -> None:
+        """Give all machines back. Idempotent."""
 
 
 class ReplicaFleet:
@@ -25,18 +33,29 @@ class ReplicaFleet:
 
     Entering waits until `rules.least` engines are ready, and raises the error of an engine that does not start.
     `failed` is set if the engines of all replicas keep dying. `shares`: of the machine, in the order of the replicas.
+    `places`: of engines on other machines, closed with the fleet. Such engines may come back at any time, so the fleet
+    tries again soon, and never fails.
     """
 
-    def __init__(self, make: EngineFactory, shares: Sequence[CoreShare], rules: ScalingRules) -> None:
+    def __init__(
+        self,
+        make: EngineFactory,
+        shares: Sequence[CoreShare],
+        rules: ScalingRules,
+        *,
+        places: "RemotePlaces | None" = None,
+    ) -> None:
         numbers = itertools.count(1)
         self.replicas = tuple(Replica(i, share, make, numbers) for i, share in enumerate(shares, 1))
         self.client = FleetClient(self.replicas)
         self.failed = asyncio.Event()
         self._rules = rules
+        self._places = places
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()
         self._drains: dict[int, asyncio.Task[None]] = {}
         self._after_drain: dict[int, ReplicaState] = {}
+        self._told: dict[int, str] = {}
         self._watches: dict[int, asyncio.Task[None]] = {}
 
     async def __aenter__(self) -> Self:
@@ -60,6 +79,8 @@ class ReplicaFleet:
         for replica in self.replicas:
             self._stop(replica, ReplicaState.STANDBY)
         await asyncio.gather(*self._ends)
+        if self._places is not None:
+            self._places.close()
 
     @property
     def is_degraded(self) -> bool:
@@ -103,15 +124,37 @@ class ReplicaFleet:
         elif replica.state in WITHOUT_ENGINE:
             self._start(replica)
 
+    def move(self, number: int) -> None:
+        """Let a replica go to another machine, without a failed request: drain it while another replica is up, then
+        start it again if there are too few replicas."""
+        self._begin(self._move(self.find(number)))
+
+    async def _move(self, replica: Replica) -> None:
+        while not any(each.state is ReplicaState.UP for each in self.replicas if each is not replica):
+            starts = any(each.state is ReplicaState.STARTING for each in self.replicas)
+            standby = next((each for each in self.replicas if each.state is ReplicaState.STANDBY), None)
+            if standby is not None and not starts:
+                self._start(standby)
+            await asyncio.sleep(_LOOK_S)
+        if replica.state is not ReplicaState.UP:
+            return
+        _log.info("replica %d leaves its machine", replica.number)
+        self._drain(replica, ReplicaState.STANDBY)
+        await asyncio.wait([self._drains[replica.number]])
+        if self.find(replica.number).state is ReplicaState.STANDBY and self._num_on_the_way() < self._rules.least:
+            await asyncio.gather(*self._ends)
+            self._start(replica)
+
     # Starts and ends.
 
     async def _started(self, replica: Replica) -> None:
         await replica.start()
+        self._told.pop(replica.number, None)
         _log.info("replica %d is up", replica.number)
         self._watches[replica.number] = self._begin(self._watch(replica, replica.failed))
 
     async def _watch(self, replica: Replica, failed: asyncio.Event) -> None:
-        """Try again in a minute when the engine of a replica keeps dying."""
+        """Try again later when the engine of a replica keeps dying."""
         await failed.wait()
         _log.error("the engine of replica %d keeps dying", replica.number)
         self._begin(self._give_up(replica))
@@ -125,12 +168,12 @@ class ReplicaFleet:
         task.add_done_callback(self._ends.discard)
 
     async def _give_up(self, replica: Replica) -> None:
-        """Try again in a minute, unless no other replica has an engine."""
+        """Try again later, unless no other replica has an engine."""
         self._stop(replica, ReplicaState.FAILED)
-        if all(each.state in WITHOUT_ENGINE for each in self.replicas):
+        if self._places is None and all(each.state in WITHOUT_ENGINE for each in self.replicas):
             self.failed.set()
             return
-        await asyncio.sleep(_RETRY_S)
+        await asyncio.sleep(_RETRY_S if self._places is None else _RETRY_REMOTE_S)
         if replica.state is ReplicaState.FAILED:
             self._start(replica)
 
@@ -143,7 +186,9 @@ class ReplicaFleet:
         try:
             await self._started(replica)
         except (AiciError, OSError) as error:
-            _log.error("replica %d does not start: %s", replica.number, error)
+            if self._told.get(replica.number) != str(error):
+                self._told[replica.number] = str(error)
+                _log.error("replica %d does not start: %s", replica.number, error)
             self._begin(self._give_up(replica))
 
     def _drain(self, replica: Replica, then: ReplicaState) -> None:

@@ -6,14 +6,12 @@ from functools import partial
 from typing import Any
 
 from aici_base.errors import AiciError, UnavailableError
-from aici_engine.config import SamplingParams
-from aici_engine.pooling import Pooling
-from aici_engine.request import NOBODY, Share
 from aici_engine.server.fleet.prefix_tree import PrefixTree
 from aici_engine.server.fleet.replica import Replica, ReplicaState
 from aici_engine.server.fleet.routing import choose
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient, EngineStream, Watch, unwatched
+from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.stream import EngineStream, Watch, unwatched
 from aici_engine.server.link.suspects import Suspects
 
 _MEANS = frozenset({"cache_usage"})
@@ -86,42 +84,16 @@ class FleetClient:
     def num_restarts(self) -> int:
         return sum(replica.num_restarts for replica in self._replicas)
 
-    def open(
-        self,
-        prompt: list[int],
-        sampling: SamplingParams,
-        *,
-        controller: str | None = None,
-        argument: object = None,
-        score_from: int | None = None,
-        priority: int = 0,
-        salt: str | None = None,
-        share: Share = NOBODY,
-        pooling: Pooling | None = None,
-        is_whole: bool = False,
-        watch: Watch = unwatched,
-    ) -> EngineStream:
+    def open(self, submit: wire.Submit, *, is_whole: bool = False, watch: Watch = unwatched) -> EngineStream:
         """Submit a sequence to the best replica. If no replica takes requests, the sequence waits for a replica that
         starts again; without such a replica, raise UnavailableError."""
         candidates = self._candidates() or self._returning()
         if not candidates:
             raise _no_replica()
-        replica, cached_tokens = self._best(candidates, prompt, salt)
-        stream = replica.client.open(
-            prompt,
-            sampling,
-            controller=controller,
-            argument=argument,
-            score_from=score_from,
-            priority=priority,
-            salt=salt,
-            share=share,
-            pooling=pooling,
-            is_whole=is_whole,
-            watch=watch,
-        )
+        replica, cached_tokens = self._best(candidates, submit)
+        stream = replica.client.open(submit, is_whole=is_whole, watch=watch)
         self.busy.set()
-        self._record(stream, replica, cached_tokens, prompt, salt)
+        self._record(stream, replica, cached_tokens, submit)
         return stream
 
     def check_up(self) -> None:
@@ -178,20 +150,19 @@ class FleetClient:
         soon = (ReplicaState.RESTARTING, ReplicaState.HANGING)
         return [each for each in self._replicas if each.state in soon]
 
-    def _best(self, candidates: Sequence[Replica], prompt: Sequence[int], salt: str | None) -> tuple[Replica, int]:
+    def _best(self, candidates: Sequence[Replica], submit: wire.Submit) -> tuple[Replica, int]:
         """Return the best replica, and the number of cached tokens there."""
-        cached = self._tree.match(salt, prompt)
-        best = choose(len(prompt), [each.load(cached.get(each.number, 0)) for each in candidates])
+        cached = self._tree.match(submit.salt, submit.prompt)
+        best = choose(len(submit.prompt), [each.load(cached.get(each.number, 0)) for each in candidates])
         return next(each for each in candidates if each.number == best.replica), best.cached_tokens
 
-    def _record(
-        self, stream: EngineStream, replica: Replica, cached_tokens: int, prompt: Sequence[int], salt: str | None
-    ) -> None:
-        stream.to_compute = len(prompt) - cached_tokens
+    def _record(self, stream: EngineStream, replica: Replica, cached_tokens: int, submit: wire.Submit) -> None:
+        prompt_len = len(submit.prompt)
+        stream.to_compute = prompt_len - cached_tokens
         replica.num_requests += 1
-        replica.prompt_tokens += len(prompt)
+        replica.prompt_tokens += prompt_len
         replica.expected_tokens += cached_tokens
-        self._tree.add(salt, prompt, replica.number)
+        self._tree.add(submit.salt, submit.prompt, replica.number)
 
     def _move(self, stream: EngineStream, source: Replica, target: Replica | None = None) -> bool:
         """Move a stream that has given nothing to another replica. Return False without another replica."""
@@ -199,10 +170,10 @@ class FleetClient:
         candidates = self._candidates(source) if target is None else [target]
         if self._is_closing or submit is None or not candidates:
             return False
-        replica, cached_tokens = self._best(candidates, submit.prompt, submit.salt)
+        replica, cached_tokens = self._best(candidates, submit)
         source.client.release(stream)
         replica.client.adopt(stream)
-        self._record(stream, replica, cached_tokens, submit.prompt, submit.salt)
+        self._record(stream, replica, cached_tokens, submit)
         return True
 
     def _take_over(self, replica: Replica) -> None:

@@ -13,7 +13,8 @@ _Key: TypeAlias = tuple[int, bytes]
 
 
 class _Node(NamedTuple):
-    """`number`: never used twice. `holders`: the replicas with the prompt in their cache, as far as the page."""
+    """`number`: never used twice. `holders`: the lives of replicas with the prompt in their cache, as far as the
+    page."""
 
     number: int
     holders: set[int]
@@ -24,6 +25,9 @@ class PrefixTree:
     first.
 
     Prompts with different salts share nothing, as in the cache of an engine.
+
+    `add` and `match` take time by the length of the prompt, `forget` takes next to none: a replica has a new *life*
+    afterwards, and pages of earlier lives are no longer seen.
     """
 
     def __init__(self, *, max_pages: int = MAX_PAGES) -> None:
@@ -33,6 +37,9 @@ class PrefixTree:
         # is a leaf.
         self._nodes: OrderedDict[_Key, _Node] = OrderedDict()
         self._last_number = 0
+        self._lives: dict[int, int] = {}
+        self._replicas: dict[int, int] = {}
+        """Life → replica, of the lives of now."""
 
     def __len__(self) -> int:
         return len(self._nodes)
@@ -46,12 +53,15 @@ class PrefixTree:
                 break
             if parent:
                 num_tokens += PAGE_TOKENS
-                matched |= dict.fromkeys(node.holders, num_tokens)
+                for life in node.holders:
+                    if (replica := self._replicas.get(life)) is not None:
+                        matched[replica] = num_tokens
             parent = node.number
         return matched
 
     def add(self, salt: str | None, prompt: Sequence[int], replica: int) -> None:
         """Record that `prompt` was sent to a replica."""
+        life = self._life_of(replica)
         path: list[_Key] = []
         parent = 0
         for page in _pages(salt, prompt):
@@ -59,7 +69,9 @@ class PrefixTree:
             if (node := self._nodes.get(key)) is None:
                 self._last_number += 1
                 node = self._nodes[key] = _Node(self._last_number, set())
-            node.holders.add(replica)
+            elif not self._replicas.keys() >= node.holders:
+                node.holders.intersection_update(self._replicas)
+            node.holders.add(life)
             path.append(key)
             parent = node.number
         for key in reversed(path):
@@ -69,10 +81,15 @@ class PrefixTree:
 
     def forget(self, replica: int) -> None:
         """Forget the prompts of a replica: the engine has ended."""
-        for key, node in list(self._nodes.items()):
-            node.holders.discard(replica)
-            if not node.holders:
-                del self._nodes[key]
+        if (life := self._lives.pop(replica, None)) is not None:
+            del self._replicas[life]
+
+    def _life_of(self, replica: int) -> int:
+        if (life := self._lives.get(replica)) is None:
+            self._last_number += 1
+            life = self._lives[replica] = self._last_number
+            self._replicas[life] = replica
+        return life
 
 
 def _pages(salt: str | None, prompt: Sequence[int]) -> Iterator[bytes]:

@@ -36,9 +36,11 @@ SICK: Final = frozenset({ReplicaState.HANGING, ReplicaState.RESTARTING, ReplicaS
 
 
 class ReplicaEngine(Protocol):
-    """The engine process of a replica: a `Supervisor`. `failed` is set if the engine keeps dying."""
+    """The engine process of a replica: a `Supervisor`. `failed` is set if the engine keeps dying. `node`: the name of
+    the machine; empty on this machine."""
 
     failed: asyncio.Event
+    node: str
 
     async def __aenter__(self) -> object: ...
 
@@ -51,7 +53,8 @@ EngineFactory: TypeAlias = Callable[[int, CoreShare, EngineClient], ReplicaEngin
 
 class ReplicaStatus(NamedTuple):
     """A replica as operators see it. `num_open`: sequences that wait or run. `num_waiting`: sequences without a part of
-    an answer. `prompt_tokens`: of all requests so far. `expected_tokens`: the tokens expected in the cache.
+    an answer. `prompt_tokens`: of all requests so far. `expected_tokens`: the tokens expected in the cache. `node`: the
+    machine; empty for this machine, and for a replica that waits for a machine.
     """
 
     replica: int
@@ -65,6 +68,7 @@ class ReplicaStatus(NamedTuple):
     num_requests: int
     prompt_tokens: int
     expected_tokens: int
+    node: str = ""
 
 
 class Replica:
@@ -174,6 +178,7 @@ class Replica:
             num_requests=self.num_requests,
             prompt_tokens=self.prompt_tokens,
             expected_tokens=self.expected_tokens,
+            node="" if self._engine is None else self._engine.node,
         )
 
 

@@ -169,6 +169,7 @@ def _principal(where: str, name: str, table: object) -> tuple[str, Principal]:
         raise UsageError(f"{where}.sha256 must have 64 hexadecimal digits")
     return digest, Principal(
         name=name,
+        has_key=True,
         is_admin=table.get("admin", False),
         may_upload=table.get("upload", True),
         has_own_controllers=True,

@@ -1,5 +1,7 @@
 """The key of a request and the rate of the key, checked before a route sees the request."""
 
+import functools
+
 from starlette.requests import HTTPConnection
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -12,7 +14,8 @@ from aici_engine.server.telemetry import request_record
 
 
 class AuthenticationMiddleware:
-    """Stores the Principal for `gateway.caller`, and counts the request against the key's rate.
+    """Stores the Principal for `gateway.caller`, with a way to ask for it again, and counts the request
+    against the key's rate.
 
     A call inside this process (`batches/in_process.py`) brings its Principal; no client can.
     A WebSocket counts as one request here. The route counts the messages of a WebSocket.
@@ -33,13 +36,16 @@ class AuthenticationMiddleware:
         state = scope.setdefault("state", {})
         try:
             principal = state.get("principal")
+            is_inside = principal is not None
             if principal is None:
                 principal = self._keys.principal_of(HTTPConnection(scope))
                 if policy.is_counted:
-                    self._admission.count(principal)
+                    await self._admission.count(principal)
         except AiciError as error:
             return await refuse(policy.errors, error, scope, receive, send)
         state["principal"] = principal
+        if not is_inside:
+            state["principal_now"] = functools.partial(self._keys.principal_of, HTTPConnection(scope))
         if (this := request_record.current.get()) is not None:
             this.key_name = principal.name
         return await self._app(scope, receive, send)

@@ -37,6 +37,11 @@ class HttpServer(uvicorn.Server):
         self.should_exit = True
         self._stopped.set()
 
+    def stop_listening(self) -> None:
+        """Take no new connections. Open connections go on."""
+        for each in self.servers:
+            each.close()
+
     async def main_loop(self) -> None:
         await self._stopped.wait()
 

@@ -6,187 +6,35 @@ A stream that has given nothing when its engine dies is sent to the next engine:
 import asyncio
 import contextlib
 import itertools
-import time
-from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any, Protocol, Self, TypeAlias
+from collections.abc import Callable, Iterator
+from typing import Any, Protocol
 
 import msgspec
 
-from aici_base.errors import AiciError, RuntimeDiedError, TimedOutError, UnavailableError, UsageError
-from aici_engine.config import SamplingParams
-from aici_engine.events import CONTROLLER_FAILURES, FinishReason
-from aici_engine.pooling import Pooling
-from aici_engine.request import NOBODY, Share
+from aici_base.errors import AiciError, RuntimeDiedError, UnavailableError, UsageError
+from aici_engine.events import FinishReason
 from aici_engine.server.link import wire
 from aici_engine.server.link.replays import Replays
-from aici_engine.server.link.suspects import Suspects, digest
-
-_FAILURES = {FinishReason.ABORT: "the request was ended by the server", **CONTROLLER_FAILURES}
+from aici_engine.server.link.stream import EngineStream, Watch, unwatched
+from aici_engine.server.link.suspects import Suspects
 
 _SUSPECTED = UnavailableError(
     "two engines have died while they computed this request, which may be the reason",
     hint="change the request before you send it again; the server's log has the engine's last output",
 )
 
+_OF_NO_STREAM = (wire.Reply, wire.GuestTimeOut, wire.Ready)
 _SILENT_S = 2.0
-_TURN_EVENTS = 64
-"""So many events are read without a turn of the event loop for others."""
 _MAX_DEATHS = 2
 """A request may be the reason of deaths: after so many, it fails."""
-
-Watch: TypeAlias = Callable[[wire.StreamOut], None]
-
-
-def unwatched(_: wire.StreamOut) -> None: ...
 
 
 def _never_silent() -> float:
     return 0.0
 
 
-def _nowhere(_: "EngineStream") -> bool:
+def _nowhere(_: EngineStream) -> bool:
     return False
-
-
-class EngineStream:
-    """The events of one submitted sequence. A context manager: leaving it aborts a sequence that still runs.
-
-    `watch` is called with every event when the event arrives, not when it is read. A whole stream gives its events at
-    its end, all together, and is watched as if it had run once. `submit`: what was asked, as long as the stream can
-    begin again: it has given nothing, and has neither ended nor been aborted. `num_deaths`: of engines and runtimes
-    that computed the stream. `has_begun`: the attempt of now has an event. `to_compute`: tokens of the
-    prompt that no cache has, as far as is known. `opened_s`: when, on the monotonic clock.
-    """
-
-    def __init__(self, client: "EngineClient", submit: wire.Submit, watch: Watch, *, is_whole: bool = False) -> None:
-        self._client = client
-        self._kept: list[wire.StreamOut] | None = [] if is_whole else None
-        self._num_watched = 0
-        self._digest = b""
-        self.has_begun = False
-        self.submit: wire.Submit | None = submit
-        self.num_deaths = 0
-        self.number = submit.stream
-        self.prompt_len = self.to_compute = len(submit.prompt)
-        self.opened_s = time.monotonic()
-        self.finish: wire.FinishOut | None = None
-        self._events: asyncio.Queue[wire.StreamOut] = asyncio.Queue()
-        self._expiry: asyncio.TimerHandle | None = None
-        self._watch = watch
-        self._is_accepted = False
-
-    def put(self, event: wire.StreamOut) -> None:
-        if isinstance(event, wire.AcceptedOut):
-            if self._is_accepted:
-                return
-            self._is_accepted = True
-        elif self.submit is not None and (self._kept is None or isinstance(event, wire.FinishOut)):
-            self.drop_submit()
-        self.has_begun = self.has_begun or not isinstance(event, wire.AcceptedOut)
-        if self._kept is None:
-            self._watch(event)
-            self._events.put_nowait(event)
-            return
-        self._kept.append(event)
-        if isinstance(event, wire.FinishOut) or len(self._kept) > self._num_watched:
-            self._num_watched += 1
-            self._watch(event)
-        if isinstance(event, wire.FinishOut):
-            for kept in self._kept:
-                self._events.put_nowait(kept)
-
-    def drop_submit(self) -> None:
-        """Let go of what was asked, which may have megabytes, and keep its digest."""
-        if self.submit is not None:
-            self._digest, self.submit = digest(self.submit), None
-
-    @property
-    def digest(self) -> bytes:
-        """The digest of what was asked."""
-        return self._digest if self.submit is None else digest(self.submit)
-
-    def renumber(self, number: int) -> None:
-        """Have another number from now on: engines send no further events to the stream by the old number."""
-        self.number = number
-        if self.submit is not None:
-            self.submit = msgspec.structs.replace(self.submit, stream=number)
-
-    def begin_again(self) -> None:
-        """Forget the events of an attempt that the stream has not given. `submit` must not be None."""
-        self.num_deaths += 1
-        self.has_begun = False
-        if self._kept:
-            self._kept = [event for event in self._kept if isinstance(event, wire.AcceptedOut)]
-
-    async def __aiter__(self) -> AsyncIterator[wire.StreamOut]:
-        """Yield every event, FinishOut last. A failed stream does not raise here: see `finish.failure`."""
-        for number in itertools.count(1):
-            if self.finish is not None:
-                return
-            if number % _TURN_EVENTS == 0:
-                await asyncio.sleep(0)
-            event = await self._events.get()
-            if isinstance(event, wire.FinishOut):
-                self.finish = event
-            yield event
-
-    async def groups(self) -> AsyncIterator[list[wire.StreamOut]]:
-        """Yield the same events in lists: events that arrived together, with at most one sampled token per fork.
-
-        A reader that keeps up gets one or two lists per engine step: forced tokens arrive before the forward pass.
-        """
-        group: list[wire.StreamOut] = []
-        sampled: set[int] = set()
-        async for event in self:
-            fork, inner = (event.fork, event.event) if isinstance(event, wire.ForkOut) else (0, event)
-            is_sample = isinstance(inner, wire.TokenOut) and not inner.forced
-            if is_sample and fork in sampled:
-                yield group
-                group, sampled = [], set()
-            group.append(event)
-            if is_sample:
-                sampled.add(fork)
-            if self._events.empty():
-                yield group
-                group, sampled = [], set()
-
-    def result(self) -> wire.FinishOut:
-        """Return the FinishOut of a stream that has ended.
-
-        Raises the failure of the stream, or AiciError if the sequence was aborted, deadlocked or out of fuel.
-        """
-        assert self.finish is not None
-        if self.finish.failure is not None:
-            raise self.finish.failure.error()
-        if self.finish.reason in _FAILURES:
-            raise AiciError(_FAILURES[self.finish.reason])
-        return self.finish
-
-    def abort(self) -> None:
-        """End the sequence before the engine's next step. Idempotent."""
-        self._client.abort(self.number)
-
-    def fail(self, why: AiciError) -> None:
-        """End the stream with `why`, without waiting for the engine. Idempotent."""
-        self._client.fail(self, why)
-
-    def expire_after(self, seconds: float) -> None:
-        """Fail the stream with TimedOutError after `seconds`."""
-        why = TimedOutError(f"the request took longer than {seconds:g} s")
-        # The stream may have another client by then.
-        self._expiry = asyncio.get_running_loop().call_later(seconds, lambda: self._client.fail(self, why))
-
-    def move_to(self, client: "EngineClient") -> None:
-        """Record that another client has the stream now. Only clients call this method."""
-        self._client = client
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(self, *exc: object) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
-        self.abort()
 
 
 class Link(Protocol):
@@ -247,22 +95,9 @@ class EngineClient:
         """The streams that have given nothing, in the order in which they came."""
         return [stream for stream in self._streams.values() if stream.submit is not None and not stream.has_begun]
 
-    def open(
-        self,
-        prompt: list[int],
-        sampling: SamplingParams,
-        *,
-        controller: str | None = None,
-        argument: object = None,
-        score_from: int | None = None,
-        priority: int = 0,
-        salt: str | None = None,
-        share: Share = NOBODY,
-        pooling: Pooling | None = None,
-        is_whole: bool = False,
-        watch: Watch = unwatched,
-    ) -> EngineStream:
-        """Submit a sequence; never blocks. An invalid request arrives as the failure of the returned stream.
+    def open(self, submit: wire.Submit, *, is_whole: bool = False, watch: Watch = unwatched) -> EngineStream:
+        """Submit a sequence, by a number of its own; never blocks. An invalid request arrives as the failure of the
+        returned stream.
 
         `is_whole`: nobody reads the stream before its end. Such a stream can begin again on another engine. Raises
         UnavailableError for a request that was in the last engines when they died: see `Suspects`.
@@ -272,10 +107,9 @@ class EngineClient:
         """
         if not self._will_return:
             self._connected()
-        number = next(self._numbers)
-        submit = wire.Submit(number, prompt, sampling, controller, argument, score_from, priority, salt, share, pooling)
+        submit = msgspec.structs.replace(submit, stream=next(self._numbers))
         self.suspects.check(submit)
-        stream = self._streams[number] = EngineStream(self, submit, watch, is_whole=is_whole)
+        stream = self._streams[submit.stream] = EngineStream(self, submit, watch, is_whole=is_whole)
         self._work()
         if self._link is None:
             self._replays.hold(stream)
@@ -364,29 +198,34 @@ class EngineClient:
         self.changed()
 
     def receive(self, message: wire.FromEngine) -> None:
-        if isinstance(message, wire.Reply):
-            future = self._calls.pop(message.call, None)
-            if future is not None and not future.done():
-                if message.failure is not None:
-                    future.set_exception(message.failure.error())
-                else:
-                    future.set_result(message.result)
-        elif isinstance(message, wire.GuestTimeOut):
+        if isinstance(message, _OF_NO_STREAM):
+            self._receive_other(message)
+            return
+        stream = self._streams.get(message.stream)
+        if isinstance(message, wire.FinishOut):
+            if stream is not None and self._begin_again(stream, message):
+                return
+            self._streams.pop(message.stream, None)
+            self._rest()
+            if stream is not None and message.failure is None and self.suspects.are_some:
+                self.suspects.note_success(stream.digest)
+        if stream is not None:
+            stream.put(message)
+            if stream.num_deaths and not isinstance(message, wire.AcceptedOut):
+                self._replays.heard(stream)
+
+    def _receive_other(self, message: wire.Reply | wire.GuestTimeOut | wire.Ready) -> None:
+        """Take a message that is of no stream."""
+        if isinstance(message, wire.GuestTimeOut):
             self.on_guest_time(message.used_s)
-        elif not isinstance(message, wire.Ready):
-            number = message.stream
-            stream = self._streams.get(number)
-            if isinstance(message, wire.FinishOut):
-                if stream is not None and self._begin_again(stream, message):
-                    return
-                self._streams.pop(number, None)
-                self._rest()
-            if stream is not None:
-                if isinstance(message, wire.FinishOut) and message.failure is None and self.suspects.are_some:
-                    self.suspects.note_success(stream.digest)
-                stream.put(message)
-                if stream.num_deaths and not isinstance(message, wire.AcceptedOut):
-                    self._replays.heard(stream)
+        elif isinstance(message, wire.Reply):
+            future = self._calls.pop(message.call, None)
+            if future is None or future.done():
+                return
+            if message.failure is not None:
+                future.set_exception(message.failure.error())
+            else:
+                future.set_result(message.result)
 
     def _begin_again(self, stream: EngineStream, finish: wire.FinishOut) -> bool:
         """Send a stream again if its controller runtime has died: the engine waits for another. Return whether the

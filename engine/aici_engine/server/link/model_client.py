@@ -5,11 +5,8 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from aici_base.errors import AiciError
-from aici_engine.config import SamplingParams
-from aici_engine.pooling import Pooling
-from aici_engine.request import NOBODY, Share
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineStream, Watch, unwatched
+from aici_engine.server.link.stream import EngineStream, Watch, unwatched
 
 
 class ModelClient(Protocol):
@@ -34,21 +31,7 @@ class ModelClient(Protocol):
     @property
     def num_restarts(self) -> int: ...
 
-    def open(
-        self,
-        prompt: list[int],
-        sampling: SamplingParams,
-        *,
-        controller: str | None = None,
-        argument: object = None,
-        score_from: int | None = None,
-        priority: int = 0,
-        salt: str | None = None,
-        share: Share = NOBODY,
-        pooling: Pooling | None = None,
-        is_whole: bool = False,
-        watch: Watch = unwatched,
-    ) -> EngineStream: ...
+    def open(self, submit: wire.Submit, *, is_whole: bool = False, watch: Watch = unwatched) -> EngineStream: ...
 
     def check_up(self) -> None: ...
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from aici_engine.server.link.client import EngineStream
+    from aici_engine.server.link.stream import EngineStream
 
 _ALONE_S: Final = 0.25
 """A replayed request is alone for so long, unless it gives something earlier. A request that kills engines does so at

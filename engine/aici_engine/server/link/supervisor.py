@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 import zmq
@@ -20,8 +20,9 @@ from aici_engine.heartbeat import PAGE_BYTES
 from aici_engine.private_folder import PrivateFolder
 from aici_engine.server.config import LogFormat
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.client import EngineClient, Link
 from aici_engine.server.link.engine_watch import HANG_S, EngineWatch, kill_family
+from aici_engine.server.link.event_frames import EventFrames
 from aici_engine.server.link.process_config import ProcessConfig
 from aici_runtime.runtime_process import RuntimeProcess
 
@@ -34,6 +35,39 @@ _SPARE_PAUSE_S = 1.0
 _log = logging.getLogger(__name__)
 
 
+class NoPlaceError(UnavailableError):
+    """No machine has room for an engine."""
+
+
+class EngineOwner(Protocol):
+    """What an engine's messages go to: an `EngineClient`. `busy` is set while streams or calls are open."""
+
+    busy: asyncio.Event
+
+    def connected(self, link: Link, info: wire.EngineInfo, silence: "Callable[[], float] | None" = None) -> None: ...
+
+    def receive(self, message: wire.FromEngine) -> None: ...
+
+
+class EngineUnit(Protocol):
+    """An engine in a process of its own, on this machine or another. The members are those of `EngineProcess`."""
+
+    was_useful: bool
+    ready: asyncio.Future[wire.EngineInfo]
+
+    def serve(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class UnitMaker(Protocol):
+    """Starts an engine whose messages go to `client`. `died` is called if the engine ends after it was ready."""
+
+    def __call__(
+        self, client: EngineClient, *, config: ProcessConfig, died: "Callable[[Any, AiciError], None]"
+    ) -> EngineUnit: ...
+
+
 class Supervisor:
     """Keeps an engine process running. A context manager; `client` is connected while an engine is up.
 
@@ -41,6 +75,7 @@ class Supervisor:
     than `_MAX_DEATHS` engines that died within `_WITHIN_S` seconds without having computed a token, `failed` is set,
     and no further engine is started. `has_spare`: a second engine is loaded and waits, so that it can take over at
     once. `cpus`: the only processors of the engine and its guests; without any, all. `client`: default, a new one.
+    `make`: makes each engine, if not as a child of this process.
     """
 
     def __init__(
@@ -54,6 +89,7 @@ class Supervisor:
         client: EngineClient | None = None,
         log_level: str = "WARNING",
         log_format: LogFormat = "text",
+        make: "UnitMaker | None" = None,
     ) -> None:
         self._config = ProcessConfig(
             requests="",
@@ -68,13 +104,15 @@ class Supervisor:
             log_format=log_format,
         )
         self._has_spare = has_spare
-        self._process: _EngineProcess | None = None
-        self._spare: _EngineProcess | None = None
+        self._make: UnitMaker = make or EngineProcess
+        self._process: EngineUnit | None = None
+        self._spare: EngineUnit | None = None
         self._deaths: list[float] = []
         self._tasks: set[asyncio.Task[None]] = set()
         self._ends: set[asyncio.Task[None]] = set()
         self.client = client or EngineClient()
         self.failed = asyncio.Event()
+        self.node = ""
 
     async def __aenter__(self) -> Self:
         try:
@@ -103,8 +141,8 @@ class Supervisor:
         if self._has_spare:
             self._begin(self._load_spare())
 
-    def _new_process(self) -> "_EngineProcess":
-        return _EngineProcess(self.client, config=self._config, died=self._died)
+    def _new_process(self) -> EngineUnit:
+        return self._make(self.client, config=self._config, died=self._died)
 
     async def _load_spare(self) -> None:
         await asyncio.sleep(_SPARE_PAUSE_S)
@@ -117,20 +155,20 @@ class Supervisor:
             if self._spare is not None and self._spare is not self._process:
                 self._lose_spare(self._spare, error)
 
-    def _lose_spare(self, spare: "_EngineProcess", why: Exception) -> None:
+    def _lose_spare(self, spare: EngineUnit, why: Exception) -> None:
         _log.warning("the spare engine is lost: %s", why)
         self._spare = None
         self._end(spare)
         self._begin(self._load_spare())
 
-    def _died(self, process: "_EngineProcess", why: AiciError) -> None:
+    def _died(self, process: EngineUnit, why: AiciError) -> None:
         if process is self._spare:
             self._lose_spare(process, why)
             return
         _log.error("%s", why)
         now = time.monotonic()
         self._deaths = [] if process.was_useful else [at for at in self._deaths if now - at < _WITHIN_S] + [now]
-        keeps_dying = len(self._deaths) > _MAX_DEATHS
+        keeps_dying = len(self._deaths) > _MAX_DEATHS or isinstance(why, NoPlaceError)
         self.client.lost(why, will_return=not keeps_dying)
         # The rest of the old engine ends while the new engine starts.
         self._end(process)
@@ -158,7 +196,7 @@ class Supervisor:
     def _begin(self, work: Coroutine[Any, Any, None]) -> None:
         _keep(work, self._tasks)
 
-    def _end(self, process: "_EngineProcess") -> None:
+    def _end(self, process: EngineUnit) -> None:
         _keep(process.close(), self._ends)
 
 
@@ -168,7 +206,7 @@ def _keep(work: Coroutine[Any, Any, None], tasks: "set[asyncio.Task[None]]") -> 
     task.add_done_callback(tasks.discard)
 
 
-class _EngineProcess:
+class EngineProcess:
     """An engine process and the two sockets that lead to the process. `was_useful`: the engine computed a token.
 
     `ready` is done when the engine is loaded; from `serve` on, the engine serves the client. `died` is called if the
@@ -176,7 +214,7 @@ class _EngineProcess:
     """
 
     def __init__(
-        self, client: EngineClient, *, config: ProcessConfig, died: "Callable[[_EngineProcess, AiciError], None]"
+        self, client: EngineOwner, *, config: ProcessConfig, died: "Callable[[EngineProcess, AiciError], None]"
     ) -> None:
         self._client = client
         self._died = died
@@ -185,8 +223,9 @@ class _EngineProcess:
         self._has_ended = False
         self.was_useful = False
         self.ready: asyncio.Future[wire.EngineInfo] = self._loop.create_future()
-        self._context = zmq.asyncio.Context()
-        self._requests, self._events = self._context.socket(zmq.PUSH), self._context.socket(zmq.PULL)
+        self._context = zmq.Context()
+        self._requests = zmq.asyncio.Socket(self._context, zmq.PUSH)
+        self._events = EventFrames(self._context, self._received)
         # Open connections do not need the folder, so it goes as soon as both sides are connected. The folder is
         # private: the engine obeys anybody with access to the socket.
         self._folder: PrivateFolder | None = None
@@ -197,7 +236,6 @@ class _EngineProcess:
             raise
         self._pidfd = os.pidfd_open(self._child.pid)
         self._loop.add_reader(self._pidfd, self._ended)
-        self._reader = self._loop.create_task(self._read())
         self._why = "the engine process has died"
         self._watch = EngineWatch(
             self._child.pid, page, client, nudge=lambda: self.send(wire.Nudge()), hung=self._end_hanging
@@ -206,9 +244,8 @@ class _EngineProcess:
 
     def _open(self, config: ProcessConfig) -> mmap.mmap:
         """Bind the sockets and start the process. Return the page of its heartbeat. Raises OSError."""
-        for socket in (self._requests, self._events):
-            socket.set_hwm(0)
-            socket.linger = 0
+        self._requests.set_hwm(0)
+        self._requests.linger = 0
         self._folder = PrivateFolder("aici-sockets-")
         addresses = [f"ipc://{self._folder.path}/{letter}" for letter in "re"]
         self._requests.bind(addresses[0])
@@ -248,25 +285,23 @@ class _EngineProcess:
 
     async def close(self) -> None:
         self._stop_watching()
-        self._reader.cancel()
         self._watching.cancel()
         await asyncio.to_thread(self._child.end)
         self._close_sockets()
 
-    async def _read(self) -> None:
-        while True:
-            for message in wire.decode_from_engine(await self._events.recv()):
-                if isinstance(message, wire.Ready):
-                    self._remove_folder()
-                    self._is_up = True
-                    self._watching.cancel()
-                    self.ready.set_result(message.info)
-                elif not self._is_up and isinstance(message, wire.Reply) and message.failure is not None:
-                    self._fail(message.failure.error())
-                elif not self._has_ended:
-                    # The streams of an engine that has ended are the next engine's: see `EngineClient.lost`.
-                    self.was_useful = self.was_useful or isinstance(message, wire.TokenOut)
-                    self._client.receive(message)
+    def _received(self, frame: bytes) -> None:
+        for message in wire.decode_from_engine(frame):
+            if isinstance(message, wire.Ready):
+                self._remove_folder()
+                self._is_up = True
+                self._watching.cancel()
+                self.ready.set_result(message.info)
+            elif not self._is_up and isinstance(message, wire.Reply) and message.failure is not None:
+                self._fail(message.failure.error())
+            elif not self._has_ended:
+                # The streams of an engine that has ended are the next engine's: see `EngineClient.lost`.
+                self.was_useful = self.was_useful or isinstance(message, wire.TokenOut)
+                self._client.receive(message)
 
     def _end_hanging(self) -> None:
         """Kill the engine and its runtime. `_ended` does the rest."""

@@ -13,17 +13,17 @@ from msgspec import Struct
 from aici_engine.config import SamplingParams
 from aici_engine.events import Explanation, FinishReason
 from aici_engine.failure import Failure as Failure
-from aici_engine.pooling import Pooling
+from aici_engine.pooling_kinds import Pooling
 from aici_engine.request import NOBODY, Share
 
 
 class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     """Start a sequence. The fields mean the same as in `aici_engine.request.Request`.
 
-    `controller`: a module id or a tag; None generates without a controller. `argument`: any JSON value.
+    `controller`: a module id or a tag; None generates without a controller. `argument`: any JSON value. `stream`: the
+    number of the sequence's events; the client of the link chooses the number.
     """
 
-    stream: int
     prompt: list[int]
     sampling: SamplingParams
     controller: str | None = None
@@ -33,6 +33,8 @@ class Submit(Struct, frozen=True, array_like=True, tag="submit"):
     salt: str | None = None
     share: Share = NOBODY
     pooling: Pooling | None = None
+    stream: int = 0
+    prediction: list[int] = []
 
 
 class Abort(Struct, frozen=True, array_like=True, tag="abort"):

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
@@ -12,7 +12,8 @@ from aici_base.errors import ForbiddenError, RateLimitError, UnavailableError, U
 from aici_controllers.store import MODULES, STORED_MIB
 from aici_engine.request import Share
 from aici_engine.server.link import wire
-from aici_engine.server.service.budgets import Bucket, Budgets
+from aici_engine.server.service.budgets import Budgets
+from aici_engine.server.service.key_counts import KeyCounts, LocalCounts
 from aici_engine.server.service.running_requests import RunningRequests
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.modules.registry import StorageLimits
@@ -28,8 +29,8 @@ class Principal:
     """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences; forks
     above it wait.
 
-    `has_own_controllers`: other keys do not see the controllers that the key uploads, unless it shares them. `storage`:
-    of uploaded controllers.
+    `has_key`: the server has keys, and this is one of them. `has_own_controllers`: other keys do not see the
+    controllers that the key uploads, unless it shares them. `storage`: of uploaded controllers.
     `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
     beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `tokens_per_minute` counts
     prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `cache_pages`: the most
@@ -38,6 +39,7 @@ class Principal:
     """
 
     name: str = "localhost"
+    has_key: bool = False
     is_admin: bool = True
     may_upload: bool = True
     has_own_controllers: bool = False
@@ -105,39 +107,37 @@ class Admission:
     """Counts admitted sequences of one model. At most `capacity` run or wait; further sequences are refused.
 
     A sixteenth of the capacity is kept for administrators, so that a full queue does not shut them out.
+    `counts`: of the keys; default: counts of this process alone, by `clock`.
     """
 
-    def __init__(self, capacity: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, capacity: int, *, clock: Callable[[], float] = time.monotonic, counts: KeyCounts | None = None
+    ) -> None:
         self.capacity = capacity
         self.num_admitted = 0
         self.drain_begun = asyncio.Event()
-        self._clock = clock
-        self._by_name: dict[str, int] = {}
-        self._buckets: dict[str, Bucket] = {}
-        self.budgets = Budgets(clock)
+        self._counts = counts or LocalCounts(clock)
+        self.budgets = Budgets(self._counts)
         self.running = RunningRequests()
 
     def beside(self, capacity: int) -> "Admission":
         """Return the admission of a further model: a queue of its own, and the same counts of the keys and running
         requests."""
-        other = Admission(capacity, clock=self._clock)
-        other.drain_begun, other._by_name, other._buckets = self.drain_begun, self._by_name, self._buckets
-        other.budgets, other.running = self.budgets, self.running
+        other = Admission(capacity, counts=self._counts)
+        other.drain_begun, other.budgets, other.running = self.drain_begun, self.budgets, self.running
         return other
 
-    def count(self, principal: Principal) -> None:
+    async def count(self, principal: Principal) -> None:
         """Count a request. Raises RateLimitError if the key has used up its requests of this minute."""
         limit = principal.requests_per_minute
         if limit is None:
             return
-        now = self._clock()
-        bucket = self._buckets.setdefault(principal.name, Bucket(limit, limit, now))
-        bucket.refill(limit, now)
-        if bucket.left < 1:
-            raise RateLimitError(
-                f"the key {principal.name} may send {limit} requests a minute", retry_after_s=bucket.wait_s(1)
-            )
-        bucket.left -= 1
+        with _pardoned(principal):
+            [bucket] = (await self._counts.take(principal.name, {"requests_per_minute": limit}, 1)).values()
+            if bucket.left < 1:
+                raise RateLimitError(
+                    f"the key {principal.name} may send {limit} requests a minute", retry_after_s=bucket.wait_s(1)
+                )
 
     def counting(self, principal: Principal, watch: Watch) -> Watch:
         """Return `watch`, which also counts the tokens of the key."""
@@ -156,12 +156,13 @@ class Admission:
         """The server is stopping: nothing is admitted any more."""
         return self.drain_begun.is_set()
 
-    @contextlib.contextmanager
-    def admit(self, principal: Principal, num_sequences: int) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def admit(self, principal: Principal, num_sequences: int) -> AsyncIterator[None]:
         """Admit all sequences until the context ends.
 
         Raises RateLimitError if the queue or the key is full now, UsageError if the sequences can never fit, and
-        UnavailableError while the server is stopping.
+        UnavailableError while the server is stopping, or if the counts that servers share cannot be used. The last does
+        not concern administrators.
         """
         if self.draining:
             raise UnavailableError("the server is stopping", hint="use another server, or try again later")
@@ -173,7 +174,8 @@ class Admission:
                 f"the request needs {num_sequences} sequences: the key {principal.name} may have"
                 f" {principal.max_concurrency}"
             )
-        self.budgets.check(principal.name, principal.budgets)
+        with _pardoned(principal):
+            await self.budgets.check(principal.name, principal.budgets)
         if principal.is_background:
             yield
             return
@@ -181,20 +183,29 @@ class Admission:
             raise RateLimitError(
                 f"{self.num_admitted} sequences run or wait: the queue is full", retry_after_s=_RETRY_AFTER_S
             )
-        mine = self._by_name.get(principal.name, 0) + num_sequences
-        if principal.max_concurrency is not None and mine > principal.max_concurrency:
-            raise RateLimitError(
-                f"the key {principal.name} may have {principal.max_concurrency} sequences at a time",
-                retry_after_s=_RETRY_AFTER_S,
-            )
         self.num_admitted += num_sequences
-        self._by_name[principal.name] = mine
         try:
-            yield
+            await self._enter(principal, num_sequences)
+            try:
+                yield
+            finally:
+                self._counts.leave(principal.name, num_sequences)
         finally:
             self.num_admitted -= num_sequences
-            left = self._by_name[principal.name] - num_sequences
-            if left:
-                self._by_name[principal.name] = left
-            else:
-                del self._by_name[principal.name]
+
+    async def _enter(self, principal: Principal, num_sequences: int) -> None:
+        has_entered = False
+        with _pardoned(principal):
+            if not await self._counts.enter(principal.name, num_sequences, principal.max_concurrency):
+                raise RateLimitError(
+                    f"the key {principal.name} may have {principal.max_concurrency} sequences at a time",
+                    retry_after_s=_RETRY_AFTER_S,
+                )
+            has_entered = True
+        if not has_entered:
+            await self._counts.enter(principal.name, num_sequences, None)
+
+
+def _pardoned(principal: Principal) -> contextlib.AbstractContextManager[None]:
+    """Let an administrator pass where the counts cannot be used."""
+    return contextlib.suppress(UnavailableError) if principal.is_admin else contextlib.nullcontext()

@@ -1,18 +1,20 @@
 """Embeddings of many prompts, some at a time, so that other requests find places among the running sequences."""
 
 import asyncio
+import importlib
 from collections.abc import Callable, Sequence
-from typing import TypeVar
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, TypeAlias, TypeVar
 
 from aici_base.errors import AiciError, UsageError
 from aici_engine.server.link.wire import EmbeddingOut
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service
 
-Vector = npt.NDArray[np.float32]
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+Vector: TypeAlias = "npt.NDArray[np.float32]"
 T = TypeVar("T")
 
 
@@ -34,6 +36,8 @@ async def embed(
     At most half of the engine's places are used at a time. `encode` is called when a vector arrives, so that the event
     loop encodes a long list in small parts. The first failure ends all. Raises RateLimitError if the queue is full.
     """
+    # numpy takes 14 MB and a tenth of a second: loaded by the first request for embeddings, beside the event loop.
+    await asyncio.to_thread(importlib.import_module, "numpy")
     found: dict[int, T] = {}
     # The workers share the iterator: each takes the next prompt.
     waiting = iter(enumerate(generations))
@@ -45,7 +49,7 @@ async def embed(
     places = min(
         len(generations), max(1, service.info.max_num_seqs // 2), principal.max_concurrency or len(generations)
     )
-    with service.admit(principal, places):
+    async with service.admit(principal, places):
         workers = [asyncio.create_task(work()) for _ in range(places)]
         try:
             await asyncio.gather(*workers)
@@ -58,6 +62,8 @@ async def embed(
 
 def normalized(vector: Vector, dimensions: int | None) -> Vector:
     """Return the first `dimensions` numbers (None: all) with length 1. Raises AiciError for zeros and NaN."""
+    import numpy as np
+
     kept = vector[:dimensions].astype(np.float64)
     length = float(np.sqrt(kept @ kept))
     if not 0.0 < length < np.inf:
@@ -66,6 +72,8 @@ def normalized(vector: Vector, dimensions: int | None) -> Vector:
 
 
 async def _vector(service: Service, principal: Principal, generation: Generation) -> Vector:
+    import numpy as np
+
     vector = None
     async with service.start(principal, generation) as stream:
         async for event in stream:

@@ -1,10 +1,10 @@
-"""The store of responses that clients may refer to later: an SQLite file, which several API processes may share.
+"""The store of responses for later reference by clients: an SQLite file, shared by the servers of a machine.
 
-Each owner sees only its own responses. A response refers to the previous response of its conversation, so the items of
-a conversation are kept once.
+An owner sees the owner's responses only. A response refers to the previous response of its conversation, so the items
+of a conversation are kept once.
 
-    responses    one row a response: its JSON without the output, `used_at`, and its size
-    items        its input items and its output items, in order; gone with their response
+    responses    one row a response: JSON without the output, `used_at`, and the size
+    items        input items and output items, in order; gone with the response
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _CHAIN = """
 
 @dataclass(frozen=True, slots=True)
 class KeptResponse:
-    """A response that has ended, the input items of its request, and the id of the response before it."""
+    """An ended response, the input items of the request, and the id of the previous response."""
 
     body: dict[str, Any]
     input_items: Sequence[dict[str, Any]]
@@ -87,7 +87,7 @@ class ResponseStore:
     async def conversation(self, owner: str, response_id: str) -> list[dict[str, Any]]:
         """Return all items of a conversation, up to and with a response's output.
 
-        Raises NotFoundError if the response, or one before it, is not kept for this owner.
+        Raises NotFoundError if the response, or a previous response, is not kept for this owner.
         """
         return await asyncio.to_thread(self._conversation, owner, response_id, with_output=True)
 
@@ -168,7 +168,7 @@ class ResponseStore:
         return item
 
     def _chain(self, db: sqlite3.Connection, owner: str, response_id: str) -> list[tuple[str, str | None, str]]:
-        """Return (id, previous id, body) of a response and of those before it, the first one first. They count as used.
+        """Return (id, previous id, body) of a response and of all previous responses, oldest first. All count as used.
 
         Raises NotFoundError if the response is not kept for this owner.
         """
@@ -191,13 +191,13 @@ class ResponseStore:
 
 
 def _items(db: sqlite3.Connection, response_id: str, *, is_output: int | None = None) -> list[dict[str, Any]]:
-    """Return the items of a response: its input (0), its output (1) or both (None)."""
+    """Return the items of a response: input (0), output (1) or all (None)."""
     rows = db.execute("SELECT is_output, item FROM items WHERE response = ? ORDER BY number", (response_id,))
     return [json.loads(item) for kind, item in rows if is_output in (None, kind)]
 
 
 def _forget_oldest(db: sqlite3.Connection, owner: str) -> int:
-    """Forget the response of `owner` that was not used for longest. Return its size."""
+    """Forget the least recently used response of `owner`. Return the size."""
     oldest = "SELECT rowid FROM responses WHERE owner = ? ORDER BY used_at, rowid LIMIT 1"
     found = db.execute(f"DELETE FROM responses WHERE rowid = ({oldest}) RETURNING size_bytes", (owner,)).fetchall()
     return int(found[0][0])

@@ -13,6 +13,7 @@ from aici_engine.server.fleet.fleet import ReplicaFleet
 from aici_engine.server.link.model_client import Engines, ModelClient
 from aici_engine.server.service.admission import Admission
 from aici_engine.server.service.service import Service
+from aici_runtime.process import give_back_memory
 
 _RETRY_AFTER_S = 1.0
 _RETRY_FAILED_S = 60.0
@@ -214,7 +215,7 @@ class ServedModel:
         engines = self._make_engines()
         await engines.__aenter__()
         try:
-            service = await asyncio.to_thread(self._make_service, engines.client)
+            service = await asyncio.to_thread(self._service_of, engines.client)
         except BaseException:
             await engines.__aexit__()
             raise
@@ -224,6 +225,11 @@ class ServedModel:
         self.num_loads += 1
         self.last_used = self._clock()
         self._watching = asyncio.get_running_loop().create_task(self._watch(engines))
+
+    def _service_of(self, client: ModelClient) -> Service:
+        service = self._make_service(client)
+        give_back_memory()  # reading a tokenizer frees twice what stays
+        return service
 
     async def stop(self, why: AiciError | None = None) -> None:
         """End the engines. Streams that still run fail with `why`. No effect if the model is not loaded."""

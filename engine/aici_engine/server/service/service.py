@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -11,12 +11,13 @@ from aici_controllers.store import Store
 from aici_engine.chat.settings import ChatSettings
 from aici_engine.chat.template import ChatTemplate
 from aici_engine.config import BACKGROUND_PRIORITY, SamplingParams
-from aici_engine.pooling import Pooling
+from aici_engine.pooling_kinds import Pooling
 from aici_engine.prompt_check import check_prompt_len
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.errors import LongPromptError
-from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link import wire
 from aici_engine.server.link.model_client import ModelClient
+from aici_engine.server.link.stream import EngineStream
 from aici_engine.server.link.wire import EngineInfo
 from aici_engine.server.service.admission import Admission, Principal
 from aici_engine.server.service.constraints import CheckedCall, Constraints
@@ -42,6 +43,7 @@ class Generation:
     priority: int = 0
     cache_salt: str | None = None
     is_whole: bool = False
+    prediction: list[int] = field(default_factory=list)
 
 
 class Service:
@@ -113,14 +115,14 @@ class Service:
             raise LongPromptError(error.message, hint=error.hint) from error
         return tokens
 
-    @contextlib.contextmanager
-    def admit(self, principal: Principal, num_sequences: int) -> Iterator[None]:
+    @contextlib.asynccontextmanager
+    async def admit(self, principal: Principal, num_sequences: int) -> AsyncIterator[None]:
         """Admit sequences as `Admission.admit`. Raises UnavailableError without an engine.
 
         Once admitted, a request outlives its engine: see `EngineClient.open`.
         """
         self.client.check_up()
-        with self.admission.admit(principal, num_sequences):
+        async with self.admission.admit(principal, num_sequences):
             yield
 
     def start(self, principal: Principal, generation: Generation) -> EngineStream:
@@ -138,20 +140,21 @@ class Service:
             )
         running = self.admission.running
         request = running.begin(model=self.name, owner=principal.name, prompt_tokens=len(generation.prompt))
-        stream = self.client.open(
+        submit = wire.Submit(
             generation.prompt,
             generation.sampling,
             controller=None if call is None else call.module_id,
             argument=None if call is None else call.argument,
             score_from=generation.score_from,
             pooling=generation.pooling,
+            prediction=generation.prediction,
             priority=_in_background(generation.priority) if principal.is_background else generation.priority,
             # Prefix-cache hits reveal earlier prompts. A key hits only prompts of its own.
             salt=repr((principal.name, generation.cache_salt)),
             share=principal.share,
-            is_whole=generation.is_whole,
-            watch=running.watching(request, self.admission.counting(principal, self.metrics.watch(self.name))),
         )
+        watch = running.watching(request, self.admission.counting(principal, self.metrics.watch(self.name)))
+        stream = self.client.open(submit, is_whole=generation.is_whole, watch=watch)
         running.opened(request, stream)
         self.admission.budgets.spend_tokens(principal.name, len(generation.prompt))
         if not principal.is_background:
@@ -162,7 +165,7 @@ class Service:
     async def open(self, principal: Principal, generations: Sequence[Generation]) -> AsyncIterator[list[EngineStream]]:
         """Admit and start all sequences, or raise RateLimitError. All sequences end with the context."""
         async with contextlib.AsyncExitStack() as stack:
-            stack.enter_context(self.admit(principal, len(generations)))
+            await stack.enter_async_context(self.admit(principal, len(generations)))
             yield [await stack.enter_async_context(self.start(principal, each)) for each in generations]
 
 

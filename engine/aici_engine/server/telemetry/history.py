@@ -54,6 +54,7 @@ class History:
         self._clock = clock
         self._ring: list[_Interval | None] = [None] * NUM_INTERVALS
         self._open = self._waiting = 0
+        self._last: _Interval | None = None
 
     def began(self) -> None:
         """A stream was opened."""
@@ -103,11 +104,15 @@ class History:
             }
 
     def _now(self) -> _Interval:
-        number = self._number()
+        now_s = self._clock()
+        if self._last is not None and 0 <= now_s - self._last.number * INTERVAL_S < INTERVAL_S:
+            return self._last
+        number = int(now_s // INTERVAL_S)
         place = number % NUM_INTERVALS
         now = self._ring[place]
         if now is None or now.number != number:
             now = self._ring[place] = _Interval(number, streams=self._open, waiting=self._waiting)
+        self._last = now
         return now
 
     def _number(self) -> int:

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import functools
 import json
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -51,7 +52,7 @@ def only_engine(event: dict[str, Any]) -> dict[str, Any]:
 
 @contextlib.asynccontextmanager
 async def heard(feed: StateFeed, principal: Principal = ROOT) -> AsyncIterator[AsyncIterator[dict[str, Any]]]:
-    events = feed.events(principal)
+    events = feed.events(lambda: principal)
 
     async def documents() -> AsyncIterator[dict[str, Any]]:
         async for event in events:
@@ -180,9 +181,9 @@ def test_listeners_are_bounded() -> None:
                 await anext(await stack.enter_async_context(heard(feed, principal)))
                 if number == MAX_LISTENERS_OF_KEY - 1:
                     with pytest.raises(RateLimitError):
-                        await anext(feed.events(principal))
+                        await anext(feed.events(functools.partial(Principal, name="key0")))
             with pytest.raises(RateLimitError):
-                await anext(feed.events(Principal(name="another")))
+                await anext(feed.events(lambda: Principal(name="another")))
         assert not feed.is_looking
         async with heard(feed) as events:
             await anext(events)
@@ -214,6 +215,34 @@ def test_a_key_sees_its_own_requests_and_the_stream_ends_with_the_server(tmp_pat
                 await asyncio.gather(*listeners)
         assert {name: events[0]["num_requests"] for name, events in seen.items()} == {"root": 1, "ann": 1, "bob": 0}
         assert all(events[-1]["draining"] for events in seen.values())
+
+    asyncio.run(main())
+
+
+def test_a_stream_ends_when_its_key_is_revoked(tmp_path: Path) -> None:
+    async def main() -> None:
+        keys = Keys(path := key_file(tmp_path, KEYS))
+        app = create_app(service_over(FakeEngine(calls={"stats": engine_stats()})), keys=keys)
+        async with listening(app) as port, httpx.AsyncClient(base_url=f"http://127.0.0.1:{port}") as http:
+
+            async def listen(name: str) -> None:
+                async with http.stream("GET", "/stats/events", headers={"api-key": name, **STREAM}) as answer:
+                    heard_first.set()
+                    async for _ in answer.aiter_lines():
+                        pass
+
+            heard_first = asyncio.Event()
+            revoked = asyncio.create_task(listen("ann"))
+            await heard_first.wait()
+            heard_first.clear()
+            kept = asyncio.create_task(listen("bob"))
+            await heard_first.wait()
+            path.write_text(KEYS.replace('key = "ann"', 'key = "another"'))
+            keys.reload()
+            async with asyncio.timeout(10):
+                await revoked
+            assert not kept.done()
+            kept.cancel()
 
     asyncio.run(main())
 

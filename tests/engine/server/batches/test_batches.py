@@ -21,6 +21,7 @@ from aici_engine.server.link import wire
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.batch_store import BatchStore, KeptBatch
 from aici_engine.server.service.models import Models
+from tests.support.admission import pass_through
 from tests.support.batch_lines import Json, chat_line, jsonl, results
 from tests.support.fake_engine import Script, says, silent
 from tests.support.fake_service import fake_service, vocabulary
@@ -124,8 +125,7 @@ def test_lines_run_in_the_background_and_take_no_place_in_the_queue() -> None:
             while len(site.engine.submitted) < site.service.info.max_num_seqs:
                 await asyncio.sleep(0.01)
             assert min(each.priority for each in site.engine.submitted) >= BACKGROUND_PRIORITY
-            with site.service.admission.admit(Principal(), site.service.admission.capacity):
-                pass
+            await pass_through(site.service.admission, Principal(), site.service.admission.capacity)
             await client.batches.cancel(batch_id)
             done = await until(client, batch_id, "cancelled")
             assert len(site.engine.submitted) == site.service.info.max_num_seqs

@@ -13,7 +13,8 @@ from aici_engine.engine import Engine
 from aici_engine.events import FinishReason
 from aici_engine.server.engine_process.engine_server import EngineServer
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient, EngineStream
+from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.stream import EngineStream
 from tests.engine.server.conftest import joined
 from tests.engine.support import Guest, ScriptedRuntime, encode
 
@@ -41,7 +42,7 @@ def test_concurrent_streams_carry_the_engines_events(tiny_model: Path) -> None:
 
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
-            streams = [client.open(list(map(int, encode(prompt))), GREEDY) for prompt in prompts]
+            streams = [client.open(wire.Submit(list(map(int, encode(prompt))), GREEDY)) for prompt in prompts]
             assert list(await asyncio.gather(*map(text_of, streams))) == wanted
             for stream, prompt in zip(streams, prompts, strict=True):
                 assert stream.finish is not None
@@ -57,7 +58,7 @@ def test_leaving_a_stream_ends_it(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
             endless = SamplingParams(temperature=0.0, ignore_eos=True)
-            async with client.open([5], endless) as stream:
+            async with client.open(wire.Submit([5], endless)) as stream:
                 async for _ in stream:
                     break
             async for _ in stream:
@@ -73,7 +74,7 @@ def test_leaving_a_stream_ends_it(tiny_model: Path) -> None:
 def test_a_refused_request_fails_its_stream_alone(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
-            bad, good = client.open([7000], GREEDY), client.open([7], GREEDY)
+            bad, good = client.open(wire.Submit([7000], GREEDY)), client.open(wire.Submit([7], GREEDY))
             await text_of(bad)
             assert bad.finish is not None
             assert bad.finish.failure is not None
@@ -91,7 +92,7 @@ def test_scores_bias_and_log_probabilities_travel(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model)) as client:
             sampling = SamplingParams(temperature=0.0, max_tokens=3, logit_bias={65: 100.0}, logprobs=2)
-            stream = client.open([1, 2, 3], sampling, score_from=1)
+            stream = client.open(wire.Submit([1, 2, 3], sampling, score_from=1))
             events = [event async for event in stream]
             scores = next(event for event in events if isinstance(event, wire.ScoreOut)).scores
             assert [token for token, _, _ in scores] == [2, 3]
@@ -114,8 +115,8 @@ class Short(Guest):
 def test_controllers_and_their_failures(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model), runtime=ScriptedRuntime({"short": Short})) as client:
-            good = client.open([1], GREEDY, controller="short", argument={"any": ["json", 1]})
-            unknown = client.open([1], GREEDY, controller="nobody")
+            good = client.open(wire.Submit([1], GREEDY, controller="short", argument={"any": ["json", 1]}))
+            unknown = client.open(wire.Submit([1], GREEDY, controller="nobody"))
             await asyncio.gather(text_of(good), text_of(unknown))
             assert good.finish is not None
             assert good.finish.reason is FinishReason.STOP
@@ -130,9 +131,9 @@ def test_a_value_without_a_msgpack_form_is_refused(tiny_model: Path) -> None:
     async def talk() -> None:
         async with joined(config(tiny_model), runtime=ScriptedRuntime({"short": Short})) as client:
             for stream in (
-                client.open([1], SamplingParams(max_tokens=1, stop=("\ud800",))),
-                client.open([1], SamplingParams(max_tokens=1, seed=1 << 70)),
-                client.open([1], GREEDY, controller="short", argument="\ud800"),
+                client.open(wire.Submit([1], SamplingParams(max_tokens=1, stop=("\ud800",)))),
+                client.open(wire.Submit([1], SamplingParams(max_tokens=1, seed=1 << 70))),
+                client.open(wire.Submit([1], GREEDY, controller="short", argument="\ud800")),
             ):
                 await text_of(stream)
                 assert stream.finish is not None
@@ -165,10 +166,10 @@ def test_a_failed_engine_gets_no_further_requests(tiny_model: Path) -> None:
 
     with Engine(config(tiny_model), runtime=host) as engine:
         server = EngineServer(engine, send=sent.put, flush=lambda: None)
-        server.handle(wire.Submit(1, [1], GREEDY, "guest", None, None))
+        server.handle(wire.Submit([1], GREEDY, "guest", stream=1))
         ends = [end()]
         with pytest.raises(AiciError, match="the engine failed: KeyError"):
-            server.handle(wire.Submit(2, [1], GREEDY, None, None, None))
+            server.handle(wire.Submit([1], GREEDY, stream=2))
         ends.append(end())
         server.close()
     assert [(end.stream, end.failure is None) for end in ends] == [(1, False), (2, False)]
@@ -181,9 +182,9 @@ def test_a_lost_engine_fails_everything_and_another_serves_on() -> None:
     async def talk() -> None:
         client = EngineClient()
         with pytest.raises(UnavailableError, match="not up"):
-            client.open([1], GREEDY)
+            client.open(wire.Submit([1], GREEDY))
         client.connected(Deaf(), wire.EngineInfo(10, 10, 1))
-        stream = client.open([1, 2], GREEDY)
+        stream = client.open(wire.Submit([1, 2], GREEDY))
         call = asyncio.ensure_future(client.call("stats"))
         await asyncio.sleep(0)
         client.lost(UnavailableError("gone"))

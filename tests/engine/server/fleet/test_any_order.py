@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 from collections import Counter
 from collections.abc import Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -14,9 +14,12 @@ from aici_engine.config import SamplingParams
 from aici_engine.server.fleet.fleet import ReplicaFleet
 from aici_engine.server.fleet.replica import ReplicaState
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient, EngineStream
+from aici_engine.server.link.client import EngineClient
 from tests.support.fake_engine import says, silent
 from tests.support.fake_replicas import FakeReplicas, fleet_of
+
+if TYPE_CHECKING:
+    from aici_engine.server.link.stream import EngineStream
 
 _NUM: Final = 3
 _KINDS: Final = ("open", "open", "open", "die", "come", "drain", "rejoin", "abort", "give up", "turn")
@@ -41,7 +44,9 @@ class Story:
             match kind:
                 case "open":
                     tokens = [number * 100] * (20 * number)
-                    self.streams.append(self.fleet.client.open(tokens, SamplingParams(), watch=self._watch))
+                    self.streams.append(
+                        self.fleet.client.open(wire.Submit(tokens, SamplingParams()), watch=self._watch)
+                    )
                 case "die" if self._is_running(number) and self._client(number).is_ready:
                     self.replicas.made[number].die()
                 case "come" if self._is_running(number) and not self._client(number).is_ready:

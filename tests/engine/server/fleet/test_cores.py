@@ -28,6 +28,7 @@ def test_threads_are_divided_and_every_replica_has_one() -> None:
     assert [share.num_threads for share in divide([(0,), (1,), (2,), (3,)], 2, 3)] == [2, 1]
     assert [share.num_threads for share in divide([(0,), (1,)], 2, 1)] == [1, 1]
     assert divide([(0,), (1,)], 3) == [CoreShare((), 1)] * 3
+    assert divide([(0,), (1,), (2,), (3,)], 2, pins=False) == [CoreShare((), 2)] * 2
 
 
 def test_siblings_are_one_core(tmp_path: Path) -> None:

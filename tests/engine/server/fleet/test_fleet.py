@@ -11,7 +11,7 @@ from aici_engine.events import FinishReason
 from aici_engine.server.fleet.fleet import ReplicaFleet
 from aici_engine.server.fleet.replica import ReplicaState
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link.stream import EngineStream
 from tests.support.fake_engine import says, silent
 from tests.support.fake_replicas import FakeReplicas, fleet_of, prompts
 
@@ -47,7 +47,7 @@ def test_streams_go_to_the_replica_with_less_to_do() -> None:
         replicas = FakeReplicas(default=[silent])
         async with fleet_of(replicas) as fleet:
             for prompt in prompts(100, 20, 20, 20):
-                fleet.client.open(prompt, GREEDY)
+                fleet.client.open(wire.Submit(prompt, GREEDY))
             assert [len(prompt) for prompt in replicas.submitted(1)] == [100]
             assert [len(prompt) for prompt in replicas.submitted(2)] == [20, 20, 20]
 
@@ -61,12 +61,12 @@ def test_a_chat_stays_with_its_replica_and_another_salt_is_another_chat() -> Non
             [chat, other] = prompts(64, 64)
             for turn in range(16, 65, 16):
                 for prompt in (chat, other):
-                    await ended(fleet.client.open(prompt[:turn], GREEDY, salt="me"))
+                    await ended(fleet.client.open(wire.Submit(prompt[:turn], GREEDY, salt="me")))
             assert {prompt[0] for prompt in replicas.submitted(1)} == {chat[0]}
             assert {prompt[0] for prompt in replicas.submitted(2)} == {other[0]}
             expected = [each.status().expected_tokens for each in fleet.replicas]
             assert expected == [16 + 32 + 48] * 2
-            fleet.client.open(chat, GREEDY, salt="you")
+            fleet.client.open(wire.Submit(chat, GREEDY, salt="you"))
             assert [each.status().expected_tokens for each in fleet.replicas] == expected
 
     run(main)
@@ -77,9 +77,9 @@ def test_streams_that_have_given_nothing_go_elsewhere_and_others_fail_at_once() 
         replicas = FakeReplicas(scripts={1: [begun, silent], 2: [says("Hello")]})
         async with fleet_of(replicas) as fleet:
             far, near = prompts(400, 48)
-            first = fleet.client.open(near, GREEDY)
-            await ended(fleet.client.open(far, GREEDY))
-            second = fleet.client.open([*near, 1], GREEDY)
+            first = fleet.client.open(wire.Submit(near, GREEDY))
+            await ended(fleet.client.open(wire.Submit(far, GREEDY)))
+            second = fleet.client.open(wire.Submit([*near, 1], GREEDY))
             assert replicas.submitted(1) == [near, [*near, 1]]
             replicas.made[1].die()
             assert states(fleet) == ["restarting", "up"]
@@ -98,10 +98,10 @@ def test_a_stream_in_two_engines_at_their_deaths_is_suspected() -> None:
     async def main() -> None:
         replicas = FakeReplicas(default=[silent])
         async with fleet_of(replicas, least=3) as fleet:
-            stream = fleet.client.open([1], GREEDY)
+            stream = fleet.client.open(wire.Submit([1], GREEDY))
             replicas.made[1].die()
             killed = next(number for number in (2, 3) if replicas.submitted(number))
-            innocent = fleet.client.open([2] * 9, GREEDY)
+            innocent = fleet.client.open(wire.Submit([2] * 9, GREEDY))
             replicas.made[killed].die()
             assert "two engines" in str((await ended(stream)).failure)
             assert innocent.finish is None
@@ -114,7 +114,7 @@ def test_a_moved_stream_keeps_its_time_limit_and_can_be_aborted() -> None:
     async def main() -> None:
         replicas = FakeReplicas(default=[silent])
         async with fleet_of(replicas) as fleet:
-            late, _, left = (fleet.client.open([number], GREEDY) for number in range(3))
+            late, _, left = (fleet.client.open(wire.Submit([number], GREEDY)) for number in range(3))
             late.expire_after(0.1)
             replicas.made[1].die()
             assert replicas.submitted(2) == [[1], [0]], "the second waits until the first has computed for a moment"
@@ -133,7 +133,7 @@ def test_without_any_replica_streams_wait_for_the_first_that_comes_back() -> Non
     async def main() -> None:
         replicas = FakeReplicas(scripts={1: [silent]})
         async with fleet_of(replicas) as fleet:
-            stream = fleet.client.open([1], GREEDY)
+            stream = fleet.client.open(wire.Submit([1], GREEDY))
             replicas.made[2].die()
             replicas.made[1].die()
             assert not fleet.client.is_ready
@@ -152,7 +152,7 @@ def test_a_replica_that_comes_back_takes_waiting_streams_of_the_fullest() -> Non
         replicas = FakeReplicas(scripts={2: [silent]})
         async with fleet_of(replicas) as fleet:
             replicas.made[1].die()
-            streams = [fleet.client.open([number], GREEDY) for number in range(6)]
+            streams = [fleet.client.open(wire.Submit([number], GREEDY)) for number in range(6)]
             numbers = [stream.number for stream in streams]
             replicas.made[1].come()
             assert fleet.replicas[1].client.num_streams <= 1
@@ -169,7 +169,7 @@ def test_a_stream_that_comes_back_to_its_first_engine_is_not_ended_by_its_move()
         async with fleet_of(replicas) as fleet:
             replicas.made[2].die()
             for number in range(4):
-                fleet.client.open([number], GREEDY)
+                fleet.client.open(wire.Submit([number], GREEDY))
             replicas.made[2].come()
             assert fleet.replicas[1].client.num_streams == 2
             replicas.made[2].die()
@@ -186,14 +186,14 @@ def test_a_drained_replica_ends_after_its_last_stream_and_rejoins_with_a_new_eng
     async def main() -> None:
         replicas = FakeReplicas(scripts={1: [begun]})
         async with fleet_of(replicas) as fleet:
-            running = fleet.client.open([1], GREEDY)
+            running = fleet.client.open(wire.Submit([1], GREEDY))
             fleet.drain(1)
             fleet.drain(1)
             await asyncio.sleep(0)
             assert states(fleet) == ["draining", "up"]
             assert not fleet.is_degraded
             for number in range(3):
-                assert (await ended(fleet.client.open([number], GREEDY))).text == "Hello there"
+                assert (await ended(fleet.client.open(wire.Submit([number], GREEDY)))).text == "Hello there"
             with pytest.raises(InUseError):
                 fleet.drain(2)
             running.abort()
@@ -216,7 +216,7 @@ def test_a_replica_that_rejoins_while_it_drains_keeps_its_engine() -> None:
     async def main() -> None:
         replicas = FakeReplicas(default=[begun])
         async with fleet_of(replicas) as fleet:
-            fleet.client.open([1], GREEDY)
+            fleet.client.open(wire.Submit([1], GREEDY))
             engine = replicas.made[1]
             fleet.drain(1)
             fleet.rejoin(1)
@@ -292,7 +292,7 @@ def test_waiting_streams_bring_another_replica_and_idleness_ends_it() -> None:
         replicas = FakeReplicas(scripts={1: [silent]})
         async with fleet_of(replicas, least=1, most=2, up_wait_s=0.0, up_after_s=0.0, down_after_s=0.4) as fleet:
             assert states(fleet) == ["up", "standby"]
-            streams = [fleet.client.open([number], GREEDY) for number in range(4)]
+            streams = [fleet.client.open(wire.Submit([number], GREEDY)) for number in range(4)]
             await until(lambda: states(fleet) == ["up", "up"])
             streams[0].abort()
             for stream in streams:

@@ -48,7 +48,7 @@ class Oracle:
             del self._known[next(iter(self._known))]
 
     def forget(self, replica: int) -> None:
-        self._known = {key: left for key, holders in self._known.items() if (left := holders - {replica})}
+        self._known = {key: holders - {replica} for key, holders in self._known.items()}
 
 
 @given(STEPS, st.integers(1, 8))
@@ -77,3 +77,15 @@ def test_only_full_pages_of_the_same_salt_match() -> None:
     assert tree.match("b", list(range(60))) == {}
     tree.forget(1)
     assert tree.match("a", list(range(60))) == {2: 16}
+
+
+def test_a_new_life_of_a_replica_begins_without_prompts_and_earlier_lives_leave_no_holders() -> None:
+    tree = PrefixTree()
+    prompt = list(range(PAGE_TOKENS))
+    for _ in range(3):
+        tree.add(None, prompt, 1)
+        assert tree.match(None, prompt) == {1: PAGE_TOKENS}
+        tree.forget(1)
+        assert tree.match(None, prompt) == {}
+    tree.add(None, prompt, 2)
+    assert [node.holders for node in tree._nodes.values()] == [{tree._lives[2]}] * 2

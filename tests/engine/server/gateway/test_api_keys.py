@@ -12,6 +12,8 @@ from aici_base.errors import ForbiddenError, RateLimitError, UnauthorizedError, 
 from aici_engine.request import Share
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.service.admission import Admission, Principal
+from tests.support.admission import pass_through
+from tests.support.lmtp import run
 
 ALICE = "sk-alice"
 FILE = f"""
@@ -176,59 +178,58 @@ def test_keys_are_read_again_unless_they_are_wrong(tmp_path: Path, caplog: pytes
     assert "sk-carol" not in caplog.text
 
 
-def test_requests_a_minute_come_back_with_time() -> None:
+@run
+async def test_requests_a_minute_come_back_with_time() -> None:
     now = 0.0
     admission = Admission(8, clock=lambda: now)
     principal = Principal(name="bob", requests_per_minute=2)
-    admission.count(principal)
-    admission.count(principal)
+    await admission.count(principal)
+    await admission.count(principal)
     with pytest.raises(RateLimitError) as error:
-        admission.count(principal)
+        await admission.count(principal)
     assert error.value.retry_after_s == 30
-    admission.count(Principal(name="alice", requests_per_minute=1))
+    await admission.count(Principal(name="alice", requests_per_minute=1))
     now = 29.9
     with pytest.raises(RateLimitError):
-        admission.count(principal)
+        await admission.count(principal)
     now = 30.0
-    admission.count(principal)
+    await admission.count(principal)
     now = 1000.0
-    admission.count(principal)
-    admission.count(principal)
+    await admission.count(principal)
+    await admission.count(principal)
     with pytest.raises(RateLimitError):
-        admission.count(principal)
+        await admission.count(principal)
 
 
-def test_a_full_queue_has_room_for_administrators() -> None:
+@run
+async def test_a_full_queue_has_room_for_administrators() -> None:
     admission = Admission(32)
     plain = Principal(name="bob", is_admin=False)
-    with admission.admit(plain, 30):
-        with pytest.raises(RateLimitError, match="full"), admission.admit(plain, 1):
-            pass
-        with admission.admit(Principal(name="root"), 2):
+    async with admission.admit(plain, 30):
+        with pytest.raises(RateLimitError, match="full"):
+            await pass_through(admission, plain, 1)
+        async with admission.admit(Principal(name="root"), 2):
             assert admission.num_admitted == 32
-    with pytest.raises(UsageError, match="takes 30"), admission.admit(plain, 31):
-        pass
+    with pytest.raises(UsageError, match="takes 30"):
+        await pass_through(admission, plain, 31)
 
 
-def test_sequences_at_a_time() -> None:
+@run
+async def test_sequences_at_a_time() -> None:
     admission = Admission(4)
     principal = Principal(name="bob", max_concurrency=2)
-    with admission.admit(principal, 2):
-        with pytest.raises(RateLimitError, match="bob may have 2"), admission.admit(principal, 1):
-            pass
-        with (
-            admission.admit(Principal(), 2),
-            pytest.raises(RateLimitError, match="full"),
-            admission.admit(principal, 1),
-        ):
-            pass
-    with admission.admit(principal, 1):
-        pass
+    async with admission.admit(principal, 2):
+        with pytest.raises(RateLimitError, match="bob may have 2"):
+            await pass_through(admission, principal, 1)
+        async with admission.admit(Principal(), 2):
+            with pytest.raises(RateLimitError, match="full"):
+                await pass_through(admission, principal, 1)
+    await pass_through(admission, principal, 1)
     assert admission.num_admitted == 0
-    with pytest.raises(UsageError, match="needs 3 sequences: the key bob may have 2"), admission.admit(principal, 3):
-        pass
-    with pytest.raises(UsageError, match="takes 4"), admission.admit(Principal(), 5):
-        pass
+    with pytest.raises(UsageError, match="needs 3 sequences: the key bob may have 2"):
+        await pass_through(admission, principal, 3)
+    with pytest.raises(UsageError, match="takes 4"):
+        await pass_through(admission, Principal(), 5)
     admission.drain_begun.set()
-    with pytest.raises(UnavailableError, match="stopping"), admission.admit(principal, 1):
-        pass
+    with pytest.raises(UnavailableError, match="stopping"):
+        await pass_through(admission, principal, 1)

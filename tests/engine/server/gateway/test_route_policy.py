@@ -39,6 +39,7 @@ def test_every_route_has_a_policy(policies: RoutePolicies) -> None:
         "/metrics",
         "/cluster",
         "/replicas",
+        "/admin/drain",
         "/admin/replicas/{number}/drain",
         "/admin/replicas/{number}/rejoin",
     }

@@ -12,7 +12,14 @@ import pytest
 
 from aici_engine.heartbeat import PAGE_BYTES, Heartbeat
 from aici_engine.server.link import engine_watch
-from aici_engine.server.link.engine_watch import Activity, EngineWatch, family_activity, kill_family
+from aici_engine.server.link.engine_watch import (
+    Activity,
+    EngineWatch,
+    below,
+    family_activity,
+    kill_family,
+    soon_below,
+)
 from tests.support.processes import alive, command, descendants, wait_until
 
 ASLEEP, STOPPED = Activity(False, False, 0.0), Activity(True, False, 0.0)
@@ -260,3 +267,30 @@ def test_short_calls_to_an_idle_engine_cost_no_look_at_its_processes() -> None:
         assert (case.nudges, looks) == (0, [])
 
     asyncio.run(main())
+
+
+_FAMILY = """
+import subprocess, sys, threading
+sleeper = [sys.executable, "-c", "import time; print(1, flush=True); time.sleep(600)"]
+child = "import subprocess, sys; subprocess.run(sys.argv[1:])"
+def start():
+    subprocess.Popen([sys.executable, "-c", child, *sleeper]).wait()
+threading.Thread(target=start).start()
+subprocess.Popen(sleeper).wait()
+"""
+
+
+def test_the_quick_list_has_the_descendants_of_every_thread() -> None:
+    family = subprocess.Popen([sys.executable, "-c", _FAMILY], stdout=subprocess.PIPE)
+    try:
+        assert family.stdout is not None
+        for _ in range(2):
+            family.stdout.readline()
+        assert len(soon_below(family.pid)) == 3
+        assert sorted(soon_below(family.pid)) == sorted(below(family.pid))
+    finally:
+        kill_family(family.pid)
+        family.wait()
+        assert family.stdout is not None
+        family.stdout.close()
+    assert soon_below(family.pid) == []

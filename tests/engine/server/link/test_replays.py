@@ -9,7 +9,8 @@ from aici_base.errors import AiciError, RuntimeDiedError, TimedOutError, Unavail
 from aici_engine.config import SamplingParams
 from aici_engine.events import FinishReason
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineClient, EngineStream
+from aici_engine.server.link.client import EngineClient
+from aici_engine.server.link.stream import EngineStream
 from tests.support.fake_engine import FakeEngine, Script, fails, says, silent
 
 GREEDY = SamplingParams(temperature=0.0)
@@ -50,7 +51,10 @@ def test_a_stream_that_has_given_nothing_is_sent_to_the_next_engine() -> None:
     async def main() -> None:
         engine = FakeEngine([silent, accepted])
         client = engine.client
-        streams = [client.open([1, 2], GREEDY, controller="regex", argument="a"), client.open([3], GREEDY)]
+        streams = [
+            client.open(wire.Submit([1, 2], GREEDY, controller="regex", argument="a")),
+            client.open(wire.Submit([3], GREEDY)),
+        ]
         client.lost(DEAD, will_return=True)
         again = next_engine(client)
         for stream in streams:
@@ -64,7 +68,7 @@ def test_a_stream_that_has_given_nothing_is_sent_to_the_next_engine() -> None:
 def test_a_client_hears_once_that_its_request_was_accepted() -> None:
     async def main() -> None:
         engine = FakeEngine([accepted])
-        stream = engine.client.open([1], GREEDY)
+        stream = engine.client.open(wire.Submit([1], GREEDY))
         engine.client.lost(DEAD, will_return=True)
         next_engine(engine.client, lambda submit: [*accepted(submit), *says("a")(submit)])
         kinds = [type(event) async for event in stream]
@@ -76,7 +80,7 @@ def test_a_client_hears_once_that_its_request_was_accepted() -> None:
 def test_a_stream_that_has_begun_ends_at_once() -> None:
     async def main() -> None:
         engine = FakeEngine([begun])
-        stream = engine.client.open([1], GREEDY)
+        stream = engine.client.open(wire.Submit([1], GREEDY))
         engine.client.lost(DEAD, will_return=True)
         assert (await ended(stream)).failure == wire.Failure.of(DEAD)
         assert not next_engine(engine.client).submitted
@@ -88,7 +92,7 @@ def test_a_whole_stream_begins_again_and_gives_nothing_of_its_first_attempt() ->
     async def main() -> None:
         engine = FakeEngine([begun])
         watched: list[wire.StreamOut] = []
-        stream = engine.client.open([1], GREEDY, is_whole=True, watch=watched.append)
+        stream = engine.client.open(wire.Submit([1], GREEDY), is_whole=True, watch=watched.append)
         engine.client.lost(DEAD, will_return=True)
         next_engine(engine.client, says("x", "y"))
         assert [event.text async for event in stream if isinstance(event, wire.TokenOut)] == ["x", "y"]
@@ -103,7 +107,7 @@ def test_a_whole_stream_begins_again_and_gives_nothing_of_its_first_attempt() ->
 def test_a_whole_stream_that_was_in_two_engines_fails_as_unavailable() -> None:
     async def main() -> None:
         engine = FakeEngine([begun])
-        stream = engine.client.open([1], GREEDY, is_whole=True)
+        stream = engine.client.open(wire.Submit([1], GREEDY), is_whole=True)
         engine.client.lost(DEAD, will_return=True)
         next_engine(engine.client, begun)
         engine.client.lost(DEAD, will_return=True)
@@ -118,7 +122,7 @@ def test_a_whole_stream_that_was_in_two_engines_fails_as_unavailable() -> None:
 def test_others_have_turns_while_a_long_whole_stream_is_read() -> None:
     async def main() -> None:
         engine = FakeEngine([says(*"a" * 1000)])
-        stream = engine.client.open([1], GREEDY, is_whole=True)
+        stream = engine.client.open(wire.Submit([1], GREEDY), is_whole=True)
         num_turns = 0
 
         async def other() -> None:
@@ -140,12 +144,12 @@ def test_a_stream_whose_runtime_has_died_is_sent_again_once() -> None:
 
     async def main() -> None:
         engine = FakeEngine([died, says("a")])
-        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).text == "a"
+        assert (await ended(engine.client.open(wire.Submit([1], GREEDY, controller="regex")))).text == "a"
         engine = FakeEngine([died, died, says("a")])
-        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).failure is not None
+        assert (await ended(engine.client.open(wire.Submit([1], GREEDY, controller="regex")))).failure is not None
         assert engine.client.num_streams == 0
         engine = FakeEngine([fails(wire.Failure.of(RuntimeDiedError("the runtime died")), "begun"), says("a")])
-        assert (await ended(engine.client.open([1], GREEDY, controller="regex"))).failure is not None
+        assert (await ended(engine.client.open(wire.Submit([1], GREEDY, controller="regex")))).failure is not None
         assert len(engine.submitted) == 1
 
     talk(main)
@@ -155,15 +159,15 @@ def test_a_request_that_is_sent_again_and_again_kills_three_engines() -> None:
     async def main() -> None:
         client = FakeEngine([begun]).client
         for _ in range(3):
-            with_it = client.open([6, 6, 6], GREEDY), client.open([1], GREEDY)
+            with_it = client.open(wire.Submit([6, 6, 6], GREEDY)), client.open(wire.Submit([1], GREEDY))
             client.lost(DEAD, will_return=True)
             for stream in with_it:
                 assert (await ended(stream)).failure == wire.Failure.of(DEAD)
             next_engine(client, begun)
         with pytest.raises(UnavailableError, match="3 of the last 3"):
-            client.open([6, 6, 6], GREEDY)
+            client.open(wire.Submit([6, 6, 6], GREEDY))
         assert client.num_streams == 0
-        client.open([6, 6, 7], GREEDY)
+        client.open(wire.Submit([6, 6, 7], GREEDY))
 
     talk(main)
 
@@ -172,10 +176,10 @@ def test_a_request_that_ends_well_between_deaths_is_no_suspect() -> None:
     async def main() -> None:
         client = FakeEngine([begun]).client
         for _ in range(4):
-            client.open([6], GREEDY)
+            client.open(wire.Submit([6], GREEDY))
             client.lost(DEAD, will_return=True)
             next_engine(client, says("a"), begun)
-            assert (await ended(client.open([6], GREEDY))).text == "a"
+            assert (await ended(client.open(wire.Submit([6], GREEDY)))).text == "a"
 
     talk(main)
 
@@ -183,14 +187,14 @@ def test_a_request_that_ends_well_between_deaths_is_no_suspect() -> None:
 def test_without_another_engine_every_stream_ends() -> None:
     async def main() -> None:
         engine = FakeEngine([silent])
-        sent = engine.client.open([1], GREEDY)
+        sent = engine.client.open(wire.Submit([1], GREEDY))
         engine.client.lost(DEAD, will_return=True)
-        held = engine.client.open([2], GREEDY)
+        held = engine.client.open(wire.Submit([2], GREEDY))
         engine.client.lost(DEAD)
         for stream in (sent, held):
             assert (await ended(stream)).failure == wire.Failure.of(DEAD)
         with pytest.raises(UnavailableError):
-            engine.client.open([3], GREEDY)
+            engine.client.open(wire.Submit([3], GREEDY))
 
     talk(main)
 
@@ -198,7 +202,7 @@ def test_without_another_engine_every_stream_ends() -> None:
 def test_requests_whose_clients_have_left_are_not_sent_again() -> None:
     async def main() -> None:
         engine = FakeEngine([silent])
-        early, late, expired = (engine.client.open([number], GREEDY) for number in range(3))
+        early, late, expired = (engine.client.open(wire.Submit([number], GREEDY)) for number in range(3))
         client = engine.client
         client.lost(DEAD, will_return=True)
         async with late:
@@ -221,7 +225,7 @@ def test_a_stream_that_was_aborted_before_the_death_is_not_sent_again() -> None:
     async def main() -> None:
         client = EngineClient()
         client.connected(Deaf(), wire.EngineInfo(10, 10, 1))
-        stream = client.open([1], GREEDY)
+        stream = client.open(wire.Submit([1], GREEDY))
         stream.abort()
         client.lost(DEAD, will_return=True)
         again = next_engine(client)
@@ -237,7 +241,7 @@ def test_a_request_that_kills_each_engine_is_sent_twice_and_the_others_live() ->
     async def main() -> None:
         first = FakeEngine([silent])
         client = first.client
-        streams = [client.open([number], GREEDY) for number in range(4)]
+        streams = [client.open(wire.Submit([number], GREEDY)) for number in range(4)]
         client.lost(DEAD, will_return=True)
 
         second = next_engine(client, says("a"), silent)
@@ -259,7 +263,7 @@ def test_a_slow_replay_does_not_hold_up_the_others_for_long() -> None:
     async def main() -> None:
         first = FakeEngine([silent])
         client = first.client
-        streams = [client.open([number], GREEDY) for number in range(2)]
+        streams = [client.open(wire.Submit([number], GREEDY)) for number in range(2)]
         client.lost(DEAD, will_return=True)
         again = next_engine(client, silent, says("b"))
         assert len(again.submitted) == 1
@@ -275,7 +279,7 @@ def test_a_request_that_comes_while_an_engine_starts_is_refused_and_a_part_of_a_
         engine.client.lost(DEAD, will_return=True)
         with pytest.raises(UnavailableError, match="not up"):
             engine.client.check_up()
-        stream = engine.client.open([1], GREEDY)
+        stream = engine.client.open(wire.Submit([1], GREEDY))
         next_engine(engine.client)
         assert (await ended(stream)).text == "Hello"
 

@@ -46,7 +46,7 @@ class FakeProcess:
 @pytest.fixture(autouse=True)
 def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     FakeProcess.made, FakeProcess.errors = [], []
-    monkeypatch.setattr(supervisor, "_EngineProcess", FakeProcess)
+    monkeypatch.setattr(supervisor, "EngineProcess", FakeProcess)
     monkeypatch.setattr(supervisor, "_PAUSE_S", 0.01)
     monkeypatch.setattr(supervisor, "_SPARE_PAUSE_S", 0.01)
 

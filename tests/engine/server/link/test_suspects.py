@@ -9,7 +9,7 @@ from aici_engine.server.link.suspects import Suspects, digest
 
 
 def asks(*prompt: int, stream: int = 1) -> wire.Submit:
-    return wire.Submit(stream, list(prompt), SamplingParams())
+    return wire.Submit(list(prompt), SamplingParams(), stream=stream)
 
 
 def is_refused(suspects: Suspects, request: wire.Submit) -> bool:
@@ -50,7 +50,7 @@ def test_deaths_are_forgotten() -> None:
 
 def test_requests_that_cannot_be_sent_are_no_suspects() -> None:
     suspects = Suspects(lambda: 0.0)
-    unsendable = wire.Submit(1, [1], SamplingParams(seed=1 << 70))
+    unsendable = wire.Submit([1], SamplingParams(seed=1 << 70), stream=1)
     for _ in range(3):
         suspects.note_death([digest(unsendable)])
     assert not is_refused(suspects, unsendable)

@@ -12,8 +12,10 @@ from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.link import wire
 from aici_engine.server.service.admission import Admission, Principal
 from tests.engine.server.gateway.test_api_keys import key_file
+from tests.support.admission import pass_through
 from tests.support.fake_engine import FakeEngine, forked, says
 from tests.support.fake_service import service_over
+from tests.support.lmtp import run
 
 KEYS = """
 [keys.alice]
@@ -34,56 +36,54 @@ class Clock:
         return self.now
 
 
-def check(admission: Admission, principal: Principal) -> None:
-    with admission.admit(principal, 1):
-        pass
-
-
-def test_tokens_a_minute() -> None:
+@run
+async def test_tokens_a_minute() -> None:
     clock = Clock()
     admission = Admission(8, clock=clock)
     bob = Principal(name="bob", tokens_per_minute=60)
-    check(admission, bob)
+    await pass_through(admission, bob)
     admission.budgets.spend_tokens("bob", 59)
-    check(admission, bob)
+    await pass_through(admission, bob)
     admission.budgets.spend_tokens("bob", 31)
     with pytest.raises(
         RateLimitError, match=r"the key bob may use 60 tokens a minute \(tokens_per_minute\): -30.0 left"
     ) as e:
-        check(admission, bob)
+        await pass_through(admission, bob)
     assert e.value.retry_after_s == 31
-    check(admission, Principal(name="alice"))
+    await pass_through(admission, Principal(name="alice"))
     clock.now += 31
-    check(admission, bob)
+    await pass_through(admission, bob)
     assert admission.num_admitted == 0
 
 
-def test_guest_time_a_minute() -> None:
+@run
+async def test_guest_time_a_minute() -> None:
     clock = Clock()
     admission = Admission(8, clock=clock)
     bob = Principal(name="bob", guest_cpu_per_minute=30.0)
-    check(admission, bob)
+    await pass_through(admission, bob)
     admission.budgets.spend_guest_time({"bob": 40.0, "alice": 1000.0})
     with pytest.raises(
         RateLimitError, match=r"30 seconds of processor time a minute \(guest_cpu_per_minute\): -10.0 left"
     ):
-        check(admission, bob)
-    with pytest.raises(RateLimitError), admission.beside(4).admit(bob, 1):
-        pass
+        await pass_through(admission, bob)
+    with pytest.raises(RateLimitError):
+        await pass_through(admission.beside(4), bob)
     clock.now += 22
-    check(admission, bob)
+    await pass_through(admission, bob)
     assert admission.budgets.used_by("alice") == {"tokens": 0, "guest_cpu_seconds": 1000.0}
 
 
-def test_a_new_bound_counts_from_the_next_request_on() -> None:
+@run
+async def test_a_new_bound_counts_from_the_next_request_on() -> None:
     admission = Admission(8, clock=Clock())
-    check(admission, Principal(name="bob", tokens_per_minute=100))
+    await pass_through(admission, Principal(name="bob", tokens_per_minute=100))
     admission.budgets.spend_tokens("bob", 50)
-    assert admission.budgets.left("bob") == {"tokens_per_minute": 50}
-    check(admission, Principal(name="bob", tokens_per_minute=10))
-    assert admission.budgets.left("bob") == {"tokens_per_minute": 10}
-    check(admission, Principal(name="bob"))
-    assert admission.budgets.left("bob") == {}
+    assert await admission.budgets.left("bob") == {"tokens_per_minute": 50}
+    await pass_through(admission, Principal(name="bob", tokens_per_minute=10))
+    assert await admission.budgets.left("bob") == {"tokens_per_minute": 10}
+    await pass_through(admission, Principal(name="bob"))
+    assert await admission.budgets.left("bob") == {}
 
 
 def test_the_key_file(tmp_path: Path) -> None:

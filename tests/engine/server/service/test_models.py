@@ -184,19 +184,19 @@ async def test_the_models_share_the_keys_limits_and_not_the_queue() -> None:
     alice = Principal(name="alice", max_concurrency=2, requests_per_minute=1)
     async with fake_models({"a": FakeEngines(), "b": FakeEngines()}, capacity=2) as models:
         first, second = (model.admission for model in models.all)
-        with contextlib.ExitStack() as stack:
-            stack.enter_context(first.admit(alice, 1))
-            stack.enter_context(second.admit(alice, 1))
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(first.admit(alice, 1))
+            await stack.enter_async_context(second.admit(alice, 1))
             with pytest.raises(RateLimitError, match="alice may have 2 sequences"):
-                stack.enter_context(second.admit(alice, 1))
-            stack.enter_context(first.admit(Principal(), 1))
+                await stack.enter_async_context(second.admit(alice, 1))
+            await stack.enter_async_context(first.admit(Principal(), 1))
             with pytest.raises(RateLimitError, match="the queue is full"):
-                stack.enter_context(first.admit(Principal(), 1))
-            stack.enter_context(second.admit(Principal(), 1))
+                await stack.enter_async_context(first.admit(Principal(), 1))
+            await stack.enter_async_context(second.admit(Principal(), 1))
             assert models.num_admitted == 4
-        first.count(alice)
+        await first.count(alice)
         with pytest.raises(RateLimitError, match="1 requests a minute"):
-            second.count(alice)
+            await second.count(alice)
         first.drain_begun.set()
         assert second.draining
 

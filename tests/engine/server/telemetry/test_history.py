@@ -81,7 +81,7 @@ def test_a_stream_is_watched_to_its_end() -> None:
     metrics = Metrics()
     times = iter([0.0, 0.5, 0.6])
     watch = StreamWatch(metrics, "it", None, clock=lambda: next(times))
-    for event in says("a", "b")(wire.Submit(1, [1, 2, 3], SamplingParams())):
+    for event in says("a", "b")(wire.Submit([1, 2, 3], SamplingParams(), stream=1)):
         watch(event)
     [interval] = metrics.history("it").intervals()
     assert (interval["output_tokens"], interval["prompt_tokens"], interval["ended"]) == (2, 3, 1)

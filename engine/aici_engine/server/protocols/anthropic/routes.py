@@ -82,7 +82,6 @@ async def _turn_request(service: Service, principal: Principal, body: MessagesRe
 
 
 async def _admitted(service: Service, principal: Principal, turn: TurnRequest) -> AsyncGenerator[Delta, None]:
-    with service.admit(principal, 1):
-        async with contextlib.aclosing(run_turn(service, principal, turn)) as deltas:
-            async for delta in deltas:
-                yield delta
+    async with service.admit(principal, 1), contextlib.aclosing(run_turn(service, principal, turn)) as deltas:
+        async for delta in deltas:
+            yield delta

@@ -59,6 +59,11 @@ async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGene
 
     The first failure is raised and ends all turns. Closing this generator closes the turns.
     """
+    if len(turns) == 1:  # no queue, and no further task: the events of a stream wait in the stream itself
+        async with contextlib.aclosing(turns[0]) as deltas:
+            async for only in deltas:
+                yield 0, only
+        return
     queue: asyncio.Queue[tuple[int, Delta | BaseException | None]] = asyncio.Queue()
 
     async def pump(number: int, turn: AsyncGenerator[Delta, None]) -> None:
@@ -88,9 +93,24 @@ async def merge_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> AsyncGene
 
 
 async def collect_turns(turns: Sequence[AsyncGenerator[Delta, None]]) -> list[CollectedTurn]:
-    """Run the turns at the same time and return their results in the order of `turns`."""
-    collected = [CollectedTurn() for _ in turns]
-    async with contextlib.aclosing(merge_turns(turns)) as deltas:
-        async for number, delta in deltas:
-            collected[number].add(delta)
+    """Run the turns at the same time and return their results in the order of `turns`.
+
+    The first failure is raised and ends all turns.
+    """
+    if len(turns) == 1:
+        return [await _collected(turns[0])]
+    tasks = [asyncio.create_task(_collected(turn)) for turn in turns]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _collected(turn: AsyncGenerator[Delta, None]) -> CollectedTurn:
+    collected = CollectedTurn()
+    async with contextlib.aclosing(turn) as deltas:
+        async for delta in deltas:
+            collected.add(delta)
     return collected

@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from aici_controllers.schema_check import SchemaOptions
@@ -28,11 +28,12 @@ from aici_engine.chat.turn import (
 from aici_engine.chat.turn_runner import run_chat_turn
 from aici_engine.events import FinishReason
 from aici_engine.sampling_params import SamplingParams
-from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link.stream import EngineStream
 from aici_engine.server.link.wire import BacktrackOut, ScoreOut, TokenOut
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import CheckedCall, KeyConstraints
 from aici_engine.server.service.service import Generation, Service
+from aici_engine.speculation.prediction import num_accepted
 
 __all__ = [
     "ArgumentsConstraint",
@@ -56,14 +57,15 @@ __all__ = [
 class TurnRequest(ChatTurn[CheckedCall]):
     """One turn to generate, as a ChatTurn.
 
-    `score_from`, `priority`, `cache_salt` and `is_whole` mean the same as in a Generation. A turn with tools has no
-    `score_from`.
+    `score_from`, `priority`, `cache_salt`, `is_whole` and `prediction` mean the same as in a Generation. A turn with
+    tools has no `score_from`.
     """
 
     score_from: int | None = None
     priority: int = 0
     cache_salt: str | None = None
     is_whole: bool = False
+    prediction: list[int] = field(default_factory=list)
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -103,7 +105,24 @@ def run_turn(service: Service, principal: Principal, request: TurnRequest) -> As
 
     The caller must have been admitted for one sequence.
     """
-    return run_chat_turn(_ServedModel(service, principal, request), request)
+    deltas = run_chat_turn(_ServedModel(service, principal, request), request)
+    return _comparing(deltas, request.prediction) if request.prediction else deltas
+
+
+async def _comparing(deltas: AsyncGenerator[Delta, None], prediction: Sequence[int]) -> AsyncGenerator[Delta, None]:
+    """Yield the deltas, and count in the usage how much of the prediction the answer has."""
+    answer: list[int] = []
+    async with contextlib.aclosing(deltas):
+        async for delta in deltas:
+            match delta:
+                case Text(token=token) if token is not None:
+                    answer.append(token.token)
+                case Removed(num_tokens):
+                    del answer[max(0, len(answer) - num_tokens) :]
+                case TurnEnd(usage=usage):
+                    accepted = num_accepted(prediction, answer)
+                    delta = replace(delta, usage=replace(usage, predicted=len(prediction), accepted=accepted))
+            yield delta
 
 
 class _ServedModel:
@@ -140,6 +159,7 @@ class _ServedModel:
             priority=self._request.priority,
             cache_salt=self._request.cache_salt,
             is_whole=self._request.is_whole,
+            prediction=self._request.prediction,
         )
         async with self._service.start(self._principal, generation) as stream:
             yield _StreamedGeneration(stream)

@@ -103,7 +103,7 @@ class Connection:
         try:
             match message:
                 case Generate() | Score():
-                    self._open(message)
+                    await self._open(message)
                 case Cancel():
                     self._cancel(message)
                 case ModelInfo():
@@ -118,24 +118,24 @@ class Connection:
 
     # Streams.
 
-    def _open(self, message: Generate | Score) -> None:
+    async def _open(self, message: Generate | Score) -> None:
         key = bytes(message.stream_id)
         if key in self._streams:
             # The error is sent as MSG: an error in TOKEN would end the open stream of the same id.
             raise UsageError(f"stream_id {key.decode()} belongs to an open stream", hint="choose another stream_id")
         try:
-            playing = self._prepare(message)
+            playing = await self._prepare(message)
         except AiciError as error:
             self._send_queue.put("TOKEN", ErrorItem.of(message.stream_id, error))
         else:
             self._streams[key] = self._tasks.create_task(playing)
 
-    def _prepare(self, message: Generate | Score) -> Coroutine[Any, Any, None]:
+    async def _prepare(self, message: Generate | Score) -> Coroutine[Any, Any, None]:
         """Check a message and reserve its buffer, in the order of the messages. Return the coroutine of the stream."""
         model = self._find(message.model)
         if len(self._streams) >= MAX_STREAMS:
             raise RateLimitError(f"this connection has {MAX_STREAMS} open streams", retry_after_s=_RETRY_AFTER_S)
-        model.admission.count(self._principal)
+        await model.admission.count(self._principal)
         buffers, max_len = self._buffers[model.name], model.max_len or _MOST_TOKENS
         prompt = buffers.look_up(message.prompt, max_len=max_len)
         scored = buffers.look_up(message.scored, max_len=max_len) if isinstance(message, Score) else []

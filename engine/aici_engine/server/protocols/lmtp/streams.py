@@ -10,7 +10,7 @@ from aici_engine.events import FinishReason
 from aici_engine.parameter import Api
 from aici_engine.sampling_params import SamplingParams, from_request
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link.stream import EngineStream
 from aici_engine.server.protocols.constraint_fields import ConstraintFields, controller_call
 from aici_engine.server.protocols.lmtp.messages import BacktrackItem, Generate, Score, TokenItem
 from aici_engine.server.protocols.lmtp.prompts import Parts, tokens_of
@@ -44,17 +44,19 @@ class StreamRunner:
         max_tokens = min(message.max_tokens, max(1, self._service.info.max_len - len(tokens)))
         bias, message.logit_bias = self._bias(message.logit_bias or {}), None
         sampling = from_request(Api.LMTP, message, max_tokens=max_tokens, logit_bias=bias)
-        with self._service.admit(self._principal, 1):
-            async with self._service.start(
+        async with (
+            self._service.admit(self._principal, 1),
+            self._service.start(
                 self._principal, Generation(prompt=list(tokens), sampling=sampling, controller=controller)
-            ) as stream:
-                del sampling, bias
-                self._tell_queued(message.stream_id)
-                eos_token = self._service.vocabulary.eos_token
-                last = await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
-                if controller is not None and controller.warnings:
-                    last.warnings = controller.warnings
-                return last
+            ) as stream,
+        ):
+            del sampling, bias
+            self._tell_queued(message.stream_id)
+            eos_token = self._service.vocabulary.eos_token
+            last = await _generated(message, stream, max_tokens, eos_token, tokens, self._say)
+            if controller is not None and controller.warnings:
+                last.warnings = controller.warnings
+            return last
 
     async def score(self, message: Score, prompt: Parts, scored: Parts, tokens: list[int]) -> TokenItem:
         """Run a SCORE stream. Send all items but the last, and return the last item. Raises AiciError on failure."""

@@ -54,6 +54,8 @@ class JsonSchema(StrictBody):
 
 
 class Prediction(StrictBody):
+    """The text that the answer probably has. The answer is the same without, and may come later."""
+
     type: Literal["content"]
     content: Content
 
@@ -101,7 +103,8 @@ class ResponseFormat(StrictBody):
 class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
     """The body of `/v1/chat/completions`.
 
-    `modalities` accepts only the value without effect. `verbosity` and `prediction` are hints and have no effect.
+    `modalities` accepts only the value without effect. `verbosity` is a hint and has no effect. `prediction` is the
+    beginning of the drafts, if the engine drafts.
     The chat template gets `chat_template_kwargs`. `functions` and `function_call` are refused,
     with a hint to use tools.
     """
@@ -142,6 +145,11 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
             prompt = await chat_prompt(
                 service, form, messages, shown, answer=answer, rendering=rendering, budget=budget
             )
+        prediction: list[int] = []
+        if self.prediction is not None:
+            with about("prediction"):
+                text = service.vocabulary.plain(self.prediction.content)
+                prediction = await service.tokenize(text, add_special_tokens=False)
         options = self.options(strict=self._has_strict_tool())
         constraints = await constraints_of_tools(
             service.constraints.of(principal), callable_tools, choice, options, form.syntax
@@ -163,6 +171,7 @@ class ChatRequest(SamplingFields, ConversationFields, ChatReasoningFields):
             syntax=form.syntax,
             calls=constraints.calls,
             arguments=constraints.arguments,
+            prediction=prediction,
         )
         return variants(turn, self.n)
 

@@ -23,7 +23,7 @@ async def chat_completion(
     service: Service, principal: Principal, request: ChatRequest, turns: Sequence[TurnRequest]
 ) -> dict[str, Any]:
     """Run the turns, one per choice, and return the `chat.completion` object."""
-    with service.admit(principal, len(turns)):
+    async with service.admit(principal, len(turns)):
         done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="chatcmpl", kind="chat.completion", model=service.name)
     choices = [_choice(service, request, i, answer) for i, answer in enumerate(done)]
@@ -76,14 +76,16 @@ async def chat_chunks(
     warnings = warning_field(turns[0].warnings)
     choices = [_ChatChoice(service, request, i) for i in range(len(turns))]
     prompt = {"prompt_token_ids": turns[0].prompt} if request.return_token_ids else {}
-    with service.admit(principal, len(turns)):
-        async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
-            async for number, delta in deltas:
-                used.add(number, delta)
-                for choice in choices[number].of(delta):
-                    ends_choice = used.is_last and choice["finish_reason"] is not None
-                    yield head.body([choice], **prompt, **used.of_chunk(), **(warnings if ends_choice else {}))
-                    prompt = {}
+    async with (
+        service.admit(principal, len(turns)),
+        contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas,
+    ):
+        async for number, delta in deltas:
+            used.add(number, delta)
+            for choice in choices[number].of(delta):
+                ends_choice = used.is_last and choice["finish_reason"] is not None
+                yield head.body([choice], **prompt, **used.of_chunk(), **(warnings if ends_choice else {}))
+                prompt = {}
     if (last := used.last()) is not None:
         yield head.body([], usage=last, **warnings)
 

@@ -22,7 +22,7 @@ async def completion(
     prompts: Sequence[Prompt],
     turns: Sequence[TurnRequest],
 ) -> dict[str, Any]:
-    with service.admit(principal, len(turns)):
+    async with service.admit(principal, len(turns)):
         done = await collect_turns([run_turn(service, principal, turn) for turn in turns])
     head = Head(prefix="cmpl", kind="text_completion", model=service.name)
     choices = []
@@ -71,13 +71,15 @@ async def completion_chunks(
     used = StreamUsage(turns, request.num_made, request.stream_options)
     warnings = warning_field(turns[0].warnings)
     choices = [_CompletionChoice(service, request, prompts[i // request.n], i) for i in range(len(turns))]
-    with service.admit(principal, len(turns)):
-        async with contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas:
-            async for number, delta in deltas:
-                used.add(number, delta)
-                for choice in choices[number].of(delta):
-                    ends_choice = used.is_last and choice["finish_reason"] is not None
-                    yield head.body([choice], **used.of_chunk(), **(warnings if ends_choice else {}))
+    async with (
+        service.admit(principal, len(turns)),
+        contextlib.aclosing(merge_turns([run_turn(service, principal, turn) for turn in turns])) as deltas,
+    ):
+        async for number, delta in deltas:
+            used.add(number, delta)
+            for choice in choices[number].of(delta):
+                ends_choice = used.is_last and choice["finish_reason"] is not None
+                yield head.body([choice], **used.of_chunk(), **(warnings if ends_choice else {}))
     if (last := used.last()) is not None:
         yield head.body([], usage=last, **warnings)
 

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from aici_base.errors import UsageError
 from aici_engine.config import MAX_PRIORITY
-from aici_engine.pooling import Pooling
+from aici_engine.pooling_kinds import Pooling
 from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.server.errors import LongPromptError, about
 from aici_engine.server.protocols.openai.completion_request import Prompts

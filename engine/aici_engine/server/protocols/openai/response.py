@@ -47,15 +47,22 @@ def usage(ends: Sequence[TurnEnd], num_made: int) -> dict[str, Any]:
     """Return the usage of a response. `ends`: `num_made` answers to the first prompt, then to the second, and so on.
 
     Each prompt counts once. Its `cached_tokens` is the smallest count among its answers: the answer that ran first
-    filled the cache for the rest. `reasoning_tokens` are counted only if the model thought.
+    filled the cache for the rest. `reasoning_tokens` are counted only if the model thought, and tokens of the
+    prediction only if the request has a prediction. Rejected tokens are no part of `completion_tokens`.
     """
     prompt_tokens = sum(end.usage.prompt for end in ends[::num_made])
     completion_tokens = sum(end.usage.output for end in ends)
     starts = range(0, len(ends), num_made)
     cached_tokens = sum(min(end.usage.cached for end in ends[start : start + num_made]) for start in starts)
     details: dict[str, Any] = {"prompt_tokens_details": {"cached_tokens": cached_tokens}}
+    of_output: dict[str, int] = {}
     if thought_tokens := sum(end.usage.thought for end in ends):
-        details["completion_tokens_details"] = {"reasoning_tokens": thought_tokens}
+        of_output["reasoning_tokens"] = thought_tokens
+    if predicted := sum(end.usage.predicted for end in ends):
+        accepted = sum(end.usage.accepted for end in ends)
+        of_output |= {"accepted_prediction_tokens": accepted, "rejected_prediction_tokens": predicted - accepted}
+    if of_output:
+        details["completion_tokens_details"] = of_output
     return _sums(prompt_tokens, completion_tokens) | details
 
 

@@ -181,15 +181,17 @@ class _Answering:
     async def _run(self) -> AsyncGenerator[Json, None]:
         """Yield events. The response is kept before its last event, so that the client can refer to it at once."""
         begun = False
-        with self._service.admit(self._principal, 1):
-            async with contextlib.aclosing(run_turn(self._service, self._principal, self._turn)) as deltas:
-                async for delta in deltas:
-                    events = list(self._output.of(delta)) if begun else [*self._output.begin(), *self._output.of(delta)]
-                    begun = True
-                    if self._output.response["status"] != "in_progress":
-                        await self._keep()
-                    for event in events:
-                        yield event
+        async with (
+            self._service.admit(self._principal, 1),
+            contextlib.aclosing(run_turn(self._service, self._principal, self._turn)) as deltas,
+        ):
+            async for delta in deltas:
+                events = list(self._output.of(delta)) if begun else [*self._output.begin(), *self._output.of(delta)]
+                begun = True
+                if self._output.response["status"] != "in_progress":
+                    await self._keep()
+                for event in events:
+                    yield event
 
     async def _keep(self) -> None:
         if self._body.store:

@@ -13,7 +13,7 @@ from aici_engine.events import explanation_fields
 from aici_engine.server.errors import MissingControllerError, text_of
 from aici_engine.server.gateway import sse
 from aici_engine.server.link import wire
-from aici_engine.server.link.client import EngineStream
+from aici_engine.server.link.stream import EngineStream
 from aici_engine.server.protocols.warnings import warning_field
 from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.service import Generation, Service

@@ -31,7 +31,6 @@ HINTS: Mapping[str, Json] = {
     "openai, service_tier": {"service_tier": "priority"},
     "openai, prompt caching": {"prompt_cache_key": "k", "prompt_cache_retention": "24h", "prompt_cache_options": {}},
     "openai, safety": {"safety_identifier": "s", "user": "u"},
-    "openai, predicted outputs": {"prediction": {"type": "content", "content": [{"type": "text", "text": "a"}]}},
     "LangSmith": {"metadata": {"run": "1"}},
     "vLLM's old clients": {"top_p": -1, "top_k": 0},
 }

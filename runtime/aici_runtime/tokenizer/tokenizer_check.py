@@ -1,7 +1,7 @@
 """Checks a tokenizer.json from elsewhere before any process of ours loads it.
 
 The tokenizers library may abort, fill the memory or compute for ever over a crafted file, so a child process with
-limits loads the tokenizer first (`tokenizer_probe.py`).
+limits loads the tokenizer first (`workers/tokenizer_probe.py`).
 
 The check is made once for a content: the cache folder remembers contents that passed.
 """
@@ -54,7 +54,14 @@ def _check(path: Path, _inode: int, size_bytes: int, _changed_ns: int) -> None:
 
 
 def _load_in_child(path: Path, processor_s: float) -> None:
-    command = [sys.executable, "-P", "-m", "aici_engine.tokenizer_probe", str(path.absolute()), str(processor_s)]
+    command = [
+        sys.executable,
+        "-P",
+        "-m",
+        "aici_runtime.workers.tokenizer_probe",
+        str(path.absolute()),
+        str(processor_s),
+    ]
     inherited = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH")
     variables = {name: value for name, value in os.environ.items() if name in inherited}
     try:

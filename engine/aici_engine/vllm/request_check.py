@@ -1,4 +1,4 @@
-"""What goes with vLLM: the engine's settings, and requests."""
+"""Requests that vLLM cannot serve. `EngineConfig` checks settings, `engine_args` the flags of vLLM."""
 
 from typing import TYPE_CHECKING, Final
 

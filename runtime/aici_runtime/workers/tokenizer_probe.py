@@ -1,4 +1,4 @@
-"""Load and try one tokenizer: `python -m aici_engine.tokenizer_probe FILE PROCESSOR_SECONDS PARENT`.
+"""Load and try one tokenizer: `python -m aici_runtime.workers.tokenizer_probe FILE PROCESSOR_SECONDS PARENT`.
 
 The process loads the library, enters the sandbox of guests (no files, no network, no other programs, bounded memory),
 and only then gives the file to the library. A reason to refuse the file goes to standard output, with exit status
@@ -14,8 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aici_engine.tokenizer_check import MEMORY_MAX_BYTES, PASSED, REFUSED
 from aici_runtime import process
+from aici_runtime.tokenizer.tokenizer_check import MEMORY_MAX_BYTES, PASSED, REFUSED
 from aici_runtime.workers import sandbox
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Drafts of the next tokens, which a forward pass checks: several tokens a pass, and the same text."""

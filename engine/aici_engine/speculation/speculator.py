@@ -1,0 +1,167 @@
+"""Which sequences of a step draft how many tokens.
+
+A draft is worth its time if the step with the draft has more expected tokens a second than the step without. The times
+of passes are measured (`pass_times`), what follows the pass for each right token (`walk_times`), and the probabilities
+too (`hit_rates`). So nothing is drafted where a pass is compute-bound already (in large batches, and beside prompts),
+or where a guest takes longer than the pass.
+"""
+
+from collections.abc import Mapping
+from operator import itemgetter
+from typing import Final, NamedTuple, Protocol
+
+from aici_base.ids import SeqId
+from aici_engine.sequences.sequence import Sequence
+from aici_engine.speculation.ngram_drafter import Draft, NgramDrafter
+from aici_engine.speculation.pass_times import PassTimes
+from aici_engine.speculation.walk_times import WalkTimes
+from aici_engine.step_plan import Drafts, StepPlan
+
+_MOST_A_SEQUENCE: Final = 15
+_MOST_A_STEP: Final = 32
+_MOST_PENDING: Final = 8
+"""A step with more pending tokens of a sequence has a prompt: nothing is drafted."""
+_LEAST_GAIN: Final = 1.05
+"""The least gain in expected tokens a second: times are measured on a busy machine."""
+_CHECK: Final = 64
+"""After so many passes with drafts, a pass without drafts is measured again."""
+
+
+class Speculator(Protocol):
+    """Owned by the scheduler. Used by the engine's thread alone."""
+
+    def drafts(self, plan: StepPlan) -> Drafts:
+        """Return the drafted tokens of the sequences that shall have any."""
+
+    def record_time(self, plan: StepPlan, time_s: float) -> None:
+        """The pass of `plan` took `time_s` seconds."""
+
+    def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:
+        """After a pass, `num_rows` rows of drafted tokens were sampled in `time_s` seconds."""
+
+    def forget(self, seq_id: SeqId) -> None:
+        """The sequence has ended. Idempotent."""
+
+
+class NoSpeculator(Speculator):
+    """The null implementation: no drafts."""
+
+    def drafts(self, plan: StepPlan) -> Drafts:  # noqa: ARG002
+        return {}
+
+    def record_time(self, plan: StepPlan, time_s: float) -> None: ...
+
+    def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None: ...
+
+    def forget(self, seq_id: SeqId) -> None: ...
+
+
+class _Costs(NamedTuple):
+    """`passes_s[k]`: a pass with k drafted tokens. `least_rate`: the tokens a second that a step with drafts must
+    exceed. `least_probability`: a less likely token costs more than the token is worth."""
+
+    passes_s: list[float]
+    least_rate: float
+    least_probability: float
+
+
+class NgramSpeculator(Speculator):
+    """Prompt lookup for all sequences that may draft (`may_draft`)."""
+
+    def __init__(self) -> None:
+        self._drafters: dict[SeqId, NgramDrafter] = {}
+        self._times = PassTimes()
+        self._walks = WalkTimes()
+
+    def drafts(self, plan: StepPlan) -> Drafts:
+        if any(not chunk.samples or chunk.num_tokens > _MOST_PENDING for chunk in plan.chunks):
+            return {}
+        costs = self._costs(num_tokens=sum(chunk.num_tokens for chunk in plan.chunks), num_seqs=len(plan.chunks))
+        if costs is None:
+            return {}
+        walks_s, found = {}, {}
+        for chunk in plan.chunks:
+            seq = chunk.seq
+            if may_draft(seq) and (draft := self._draft(seq, costs.least_probability)).tokens:
+                found[seq.seq_id] = draft
+                walks_s[seq.seq_id] = self._walks.expected_s(with_guest=seq.controller is not None)
+        lengths = _lengths(found, walks_s, costs, num_seqs=len(plan.chunks))
+        return {seq_id: found[seq_id].tokens[:length] for seq_id, length in lengths.items()}
+
+    def record_time(self, plan: StepPlan, time_s: float) -> None:
+        if not plan.drafts:
+            self._walks.fade()
+        if all(chunk.samples and chunk.num_tokens <= _MOST_PENDING for chunk in plan.chunks):
+            self._times.record(plan.num_tokens, time_s)
+
+    def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:
+        self._walks.record(num_rows, time_s, with_guests=with_guests)
+
+    def forget(self, seq_id: SeqId) -> None:
+        self._drafters.pop(seq_id, None)
+
+    def _draft(self, seq: Sequence, least_probability: float) -> Draft:
+        drafter = self._drafters.get(seq.seq_id)
+        if drafter is None:
+            drafter = NgramDrafter(seq.prediction, prompt_len=seq.transcript.prompt_len)
+            self._drafters[seq.seq_id] = drafter
+        drafter.read(seq.tokens)
+        # The token after the last drafted token is sampled too.
+        return drafter.draft(min(_MOST_A_SEQUENCE, seq.room - 1), least_probability)
+
+    def _costs(self, *, num_tokens: int, num_seqs: int) -> _Costs | None:
+        """Return what drafts cost in a step of `num_seqs` sequences; None if not even right drafts can pay."""
+        age, time_s = self._times.age(num_tokens), self._times.expected_s(num_tokens)
+        if time_s is None or age is None or age >= _CHECK:
+            return None
+        passes_s = [time_s]
+        least_rate, least_probability, can_pay = _LEAST_GAIN * num_seqs / time_s, 1.0, False
+        for num_drafted in range(1, min(_MOST_A_STEP, num_seqs * _MOST_A_SEQUENCE) + 1):
+            pass_s = self._times.expected_s(num_tokens + num_drafted) or time_s
+            passes_s.append(pass_s)
+            can_pay = can_pay or num_seqs + num_drafted > least_rate * pass_s
+            least_probability = min(least_probability, (pass_s / time_s - 1) * num_seqs / num_drafted)
+        return _Costs(passes_s, least_rate, least_probability) if can_pay else None
+
+
+def _lengths(
+    found: Mapping[SeqId, Draft], walks_s: Mapping[SeqId, float], costs: _Costs, *, num_seqs: int
+) -> dict[SeqId, int]:
+    """Return how many tokens of the drafts to compute: the likeliest tokens, as many as pay.
+
+    `walks_s`: seconds a right token after the pass.
+    """
+    best_rate, best = costs.least_rate, 0
+    expected, walk_s = float(num_seqs), 0.0
+    likeliest = _likeliest(found, most=len(costs.passes_s) - 1)
+    for num_drafted, (probability, seq_id) in enumerate(likeliest, 1):
+        expected += probability
+        walk_s += probability * walks_s[seq_id]
+        rate = expected / (costs.passes_s[num_drafted] + walk_s)
+        if rate > best_rate:
+            best_rate, best = rate, num_drafted
+    lengths: dict[SeqId, int] = {}
+    for _, seq_id in likeliest[:best]:
+        lengths[seq_id] = lengths.get(seq_id, 0) + 1
+    return lengths
+
+
+def _likeliest(found: Mapping[SeqId, Draft], *, most: int) -> list[tuple[float, SeqId]]:
+    """Return the likeliest drafted tokens. A token never comes before an earlier token of its sequence."""
+    tokens = [(probability, seq_id) for seq_id, draft in found.items() for probability in draft.probabilities]
+    # The sort is stable, and probabilities fall along a draft.
+    return sorted(tokens, key=itemgetter(0), reverse=True)[:most]
+
+
+def may_draft(seq: Sequence) -> bool:
+    """Return whether several tokens of the sequence may be sampled after one pass.
+
+    Forks share variables and hear of each other's tokens, so a request with forks goes on a token at a time.
+    """
+    guest = seq.guest
+    return (
+        seq.pooling is None
+        and seq.sampler.prompt_scores is None
+        and seq.room > 1
+        and (seq.controller is None or (len(seq.group.members) == 1 and guest.num_branches == 1))
+    )

@@ -1,0 +1,15 @@
+"""The options of a model in this process are the fields of the engine's configuration."""
+
+from pathlib import Path
+
+from aici.local import LocalOptions
+from aici_engine.config import EngineConfig
+
+
+def test_options_that_are_given_reach_the_engine(tmp_path: Path) -> None:
+    given = LocalOptions(dtype="int4", kv_cache_dtype="int8", threads=1).engine_config(tmp_path)
+    assert given == EngineConfig(model_dir=tmp_path, dtype="int4", kv_cache_dtype="int8", num_threads=1)
+
+
+def test_options_that_are_not_given_keep_their_defaults(tmp_path: Path) -> None:
+    assert LocalOptions().engine_config(tmp_path) == EngineConfig(model_dir=tmp_path)
