@@ -223,6 +223,8 @@ class WorkerSupervisor:
             if worker.pidfd >= 0:
                 self._forget(worker)
             worker.dead, worker.pool = pool.dead, pool
+            if not pool.dead:
+                worker.slot.mark_alive()  # the end of the old process may have been noticed already
             pool.members.add(worker)
 
     def evict(self, worker: WorkerHandle) -> None:

@@ -1,5 +1,6 @@
 """The ownership of worker slots when processes die in an unfortunate order."""
 
+import ctypes
 import gc
 import os
 import resource
@@ -12,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
+from aici_runtime.memory.worker_slots import SLOT_OFFSETS, WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 
@@ -108,6 +109,20 @@ def test_a_fork_that_died_before_its_announcement_cannot_be_forked(world: World)
     world.kill(pid)
     world.until(lambda: worker.dead)
     assert not world.supervisor.hand_over(worker, fork_of_fork)
+
+
+def test_a_guest_whose_old_process_is_missed_before_its_move_is_recorded_lives(world: World) -> None:
+    slot, pool_slot = world.take(), world.take(branch=True)
+    pid = world.birth(slot)
+    world.supervisor.reports.ready("a", slot)
+    (worker,) = world.supervisor.bind(["a"])
+    pool = world.supervisor.adopt_pool(pool_slot, world.birth(pool_slot))
+    world.kill(pid)
+    world.until(lambda: worker.dead)
+    world.supervisor.move(worker, pool)
+    assert not worker.dead
+    gone_as_c_reads_it = ctypes.c_uint32.from_address(slot.address + SLOT_OFFSETS[-1])
+    assert gone_as_c_reads_it.value == 0
 
 
 @pytest.mark.parametrize("dies", [False, True])
