@@ -129,7 +129,7 @@ def plot_rt(rows: Sequence["StepRow"], path: Path) -> None:
         for number, variant in enumerate(dict.fromkeys(row.variant for row in shown)):
             own = [row for row in shown if row.variant == variant]
             sizes = [row.sequences for row in own]
-            label = f"{variant.proto}, {variant.sync}, {variant.placement}"
+            label = f"{variant.commands}, {variant.sync}, {variant.placement}"
             axis.plot(sizes, [row.mid_us() for row in own], "o-", color=f"C{number}", label=f"{label}: mid")
             axis.plot(sizes, [row.step_us() for row in own], "o:", color=f"C{number}", label=f"{label}: step")
         axis.set_xscale("log", base=2)

@@ -36,9 +36,10 @@ def rt(
 
     The floor, measured in the same rounds, is a message between two bare processes and back. Gap `hot`: step after
     step; `3 ms`: a pause as long as a forward pass on a device. `mid`: the round trip that computes masks; `step`: all
-    calls to the runtime for one token. Mask `sparse`: the regex guest, which caches masks; `full`: a guest that visits
-    nearly the whole vocabulary in every step. A guest has its own process, or guests share processes (`--placement
-    pool`).
+    calls to the runtime for one token. Commands `v1` and `v2`: the protocols of other engines, in JSON; `turn`: a step
+    as one binary message, as aici's own engine sends it. Mask `sparse`: the regex guest, which caches masks; `full`: a
+    guest that visits nearly the whole vocabulary in every step. A guest has its own process, or guests share processes
+    (`--placement pool`).
     """
     from contextlib import ExitStack
 
@@ -83,8 +84,8 @@ def _print_life(rows: "Sequence[LifeRow]") -> None:
 def _print_steps(rows: "Sequence[StepRow]") -> None:
     print("µs; × = mid p50 as a multiple of the floor (a bare round trip over the same primitive)")
     columns = (
-        "tokenizer", "mask", "gap", "set", "by", "guests", "sequences", "mid p50", "mid p99", "step p50", "step p99",
-        "floor", "×",
+        "tokenizer", "mask", "gap", "commands", "by", "guests", "sequences", "mid p50", "mid p99", "step p50",
+        "step p99", "floor", "×",
     )  # fmt: skip
     print_table(columns, map(_step_cells, rows), num_left=6)
 
@@ -93,5 +94,5 @@ def _step_cells(row: "StepRow") -> list[object]:
     variant = row.variant
     times = (row.mid_us(), row.mid_us(99), row.step_us(), row.step_us(99), row.floor_us, row.mid_us() / row.floor_us)
     gap = f"{row.gap_ms} ms" if row.gap_ms else "hot"
-    names = (row.tokenizer[:21], row.mask, gap, variant.proto, variant.sync, variant.placement)
+    names = (row.tokenizer[:21], row.mask, gap, variant.commands, variant.sync, variant.placement)
     return [*names, row.sequences, *(f"{time:.1f}" for time in times)]

@@ -47,6 +47,9 @@ def test_masks_as_a_table(tmp_path: Path) -> None:
     assert [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("phone")] == [["phone", "aici"]]
 
 
+ENGINES_WAYS = (("process", "semaphore"), ("pool", "semaphore"))
+
+
 def test_bench_rt(tmp_path: Path) -> None:
     tokenizer = str(write_tokenizer(tmp_path, [b"01", b"123"]))
     picture = tmp_path / "rt.svg"
@@ -56,11 +59,13 @@ def test_bench_rt(tmp_path: Path) -> None:
     rows = json.loads(done.stdout)
     steps = [row for row in rows if row["measure"] == "step"]
     assert {
-        tuple(row[name] for name in ("proto", "placement", "sync", "mask", "sequences", "gap_ms")) for row in steps
+        tuple(row[name] for name in ("commands", "placement", "sync", "mask", "sequences", "gap_ms")) for row in steps
     } == {
-        (proto, placement, sync, mask, 2, gap)
-        for proto in ("v1", "v2")
-        for placement, sync in (("process", "semaphore"), ("process", "futex"), ("pool", "semaphore"))
+        (commands, placement, sync, mask, 2, gap)
+        for commands, placement, sync in (
+            *((proto, *how) for proto in ("v1", "v2") for how in (*ENGINES_WAYS, ("process", "futex"))),
+            *(("turn", *how) for how in ENGINES_WAYS),
+        )
         for mask in ("sparse", "full")
         for gap in (0, 3)
     }

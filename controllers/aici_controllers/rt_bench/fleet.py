@@ -12,7 +12,7 @@ from typing import Any, Self
 from aici_base.errors import ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.wire import Mid, MidOp, PostOp, PreOp, SeqResult, StepOp, seq_results
+from aici_runtime.wire import Mid, MidOp, PostOp, PreOp, SeqResult, Splice, StepOp, seq_results
 
 _ids = itertools.count(1)
 
@@ -114,7 +114,7 @@ class V1Fleet(Fleet):
         between = time.perf_counter()
         mid = self._mid([MidOp(seq_id) for seq_id in self.ids])
         ended = time.perf_counter()
-        _check(mid)
+        _check(mid.seqs)
         return StepTimes(ended - between, ended - started)
 
     def mid(self) -> float:
@@ -122,7 +122,7 @@ class V1Fleet(Fleet):
         started = time.perf_counter()
         mid = self._mid([MidOp(seq_id) for seq_id in self.ids])
         ended = time.perf_counter()
-        _check(mid)
+        _check(mid.seqs)
         return ended - started
 
     def fork(self) -> float:
@@ -131,7 +131,7 @@ class V1Fleet(Fleet):
         started = time.perf_counter()
         mid = self._mid([*(MidOp(seq_id) for seq_id in self.ids), MidOp(branch, self.ids[0])])
         ended = time.perf_counter()
-        _check(mid)
+        _check(mid.seqs)
         self._runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[branch])
         return ended - started
 
@@ -152,14 +152,35 @@ class V1Fleet(Fleet):
         return self._runtime.recv_mid()
 
 
+class TurnFleet(V1Fleet):
+    """`turn_process`: post, pre and mid of all sequences in one message."""
+
+    def step(self) -> StepTimes:
+        token = self._next_token()
+        started = time.perf_counter()
+        self._runtime.send_turn(
+            post_ops=[PostOp(seq_id, [token]) for seq_id in self.ids],
+            pre_ops=[],
+            asked=self.ids,
+            ops=[MidOp(seq_id) for seq_id in self.ids],
+            freed=[],
+        )
+        turn = self._runtime.recv_turn()
+        seconds = time.perf_counter() - started
+        if turn.pre or turn.mid.keys() != set(self.ids):
+            raise ControllerError(f"a guest did more than to go on: {turn.pre}")
+        _check(turn.mid)
+        return StepTimes(seconds, seconds)
+
+
 def start(runtime: Runtime, program: Program, name: str) -> Future[Any]:
     return runtime.instantiate(
         req_id=name, prompt=program.tokens[:1], module_id=program.module_id, module_arg=program.arg
     )
 
 
-def _check(mid: Mid) -> None:
-    for result in mid.seqs.values():
+def _check(seqs: Mapping[SeqId, SeqResult[Splice]]) -> None:
+    for result in seqs.values():
         # A guest that has ended would look fast.
         if result.error or result.result is not None:
             raise ControllerError(f"a guest did not continue: {result.error or result.result}")

@@ -5,14 +5,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 
 from aici_base.ids import TokenId
 from aici_controllers.catalog import guest_path
 from aici_controllers.mask_bench.measure import percentile
 from aici_controllers.mask_bench.vocabulary import BenchVocabulary
 from aici_controllers.rt_bench import guests
-from aici_controllers.rt_bench.fleet import Fleet, Program, StepTimes, V1Fleet, V2Fleet
+from aici_controllers.rt_bench.fleet import Fleet, Program, StepTimes, TurnFleet, V1Fleet, V2Fleet
 from aici_controllers.rt_bench.floor import Floor
 from aici_runtime.channels.mailbox import Sync
 from aici_runtime.client import Runtime, RuntimeConfig
@@ -36,21 +36,32 @@ class Budget:
     burst_s: float
 
 
+Commands = Literal["v1", "v2", "turn"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """How an engine talks to the runtime."""
+    """How an engine talks to the runtime. `turn`: v1 with one binary message a step, as aici's own engine does."""
 
-    proto: Proto
+    commands: Commands
     sync: Sync
     placement: Placement = "process"
 
+    @property
+    def proto(self) -> Proto:
+        return "v2" if self.commands == "v2" else "v1"
 
-PROTOS: Final[tuple[Proto, ...]] = ("v1", "v2")
+
 SYNCS: Final[tuple[Sync, ...]] = ("semaphore", "futex")
-APART: Final = tuple(Variant(proto=proto, sync=sync) for proto in PROTOS for sync in SYNCS)
-POOLED: Final = tuple(Variant(proto=proto, sync="semaphore", placement="pool") for proto in PROTOS)
+APART: Final = (
+    *(Variant(commands=commands, sync=sync) for commands in ("v1", "v2") for sync in SYNCS),
+    Variant(commands="turn", sync="semaphore"),
+)
+POOLED: Final = tuple(
+    Variant(commands=commands, sync="semaphore", placement="pool") for commands in ("v1", "v2", "turn")
+)
 VARIANTS: Final = (*APART, *POOLED)
-FLEETS: Final[Mapping[Proto, type[Fleet]]] = {"v1": V1Fleet, "v2": V2Fleet}
+FLEETS: Final[Mapping[Commands, type[Fleet]]] = {"v1": V1Fleet, "v2": V2Fleet, "turn": TurnFleet}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,7 +153,7 @@ def measure_steps(
                 say(f"{vocabulary.name}: {make.__name__} masks, {size} sequences")
                 with ExitStack() as fleets_stack:
                     fleets = {
-                        variant: fleets_stack.enter_context(FLEETS[variant.proto](runtime, programs[variant], size))
+                        variant: fleets_stack.enter_context(FLEETS[variant.commands](runtime, programs[variant], size))
                         for variant, runtime in runtimes.items()
                     }
                     yield from _rounds(vocabulary.name, make.__name__, size, fleets, floors, budget)
