@@ -98,7 +98,18 @@ class _Bench:
         for _ in range(rounds):
             for kind in _KINDS:
                 runs[kind].append(self._load(kind, how))
-        return [_row(name, kind, how, runs[kind]) for kind in _KINDS]
+        plain_per_s = [_tokens_per_s(run) for run in runs["plain"]]
+        return [
+            _row(name, kind, how, runs[kind])
+            | {
+                # Of rounds, so that a machine that slows down between two rounds does not count.
+                "to_plain": statistics.median(
+                    _tokens_per_s(run) / plain if plain else math.nan
+                    for run, plain in zip(runs[kind], plain_per_s, strict=True)
+                )
+            }
+            for kind in _KINDS
+        ]
 
     def _load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
         import json
@@ -120,8 +131,7 @@ def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence
         raise AiciError(f"every request failed: {errors[0]}")
     firsts = [one["tokens_at"][0] - one["due"] for one in good]
     gaps = [late - early for one in good for early, late in zip(one["tokens_at"], one["tokens_at"][1:], strict=False)]
-    # Requests overlap: the time of a round is not the sum over its requests.
-    seconds = sum(max(one["ended"] for one in run) - min(one["due"] for one in run) for run in runs)
+    seconds = sum(_seconds(run) for run in runs)
     return {
         "load": name,
         "kind": kind,
@@ -137,6 +147,15 @@ def _row(name: str, kind: str, how: Mapping[str, float], runs: Sequence[Sequence
         "tokens_per_s": sum(one["num_tokens"] for one in good) / seconds,
         "requests_per_s": len(good) / seconds,
     }
+
+
+def _seconds(run: Sequence[Mapping[str, Any]]) -> float:
+    """Return the time of a round. Requests overlap: it is not the sum over the requests."""
+    return float(max(one["ended"] for one in run) - min(one["due"] for one in run))
+
+
+def _tokens_per_s(run: Sequence[Mapping[str, Any]]) -> float:
+    return float(sum(one["num_tokens"] for one in run if not one["error"])) / _seconds(run)
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
@@ -193,9 +212,10 @@ def started_server(model: str | None, *flags: str) -> Iterator[str]:
 
 def _print_table(rows: Sequence[Mapping[str, Any]], num_tokens: int) -> None:
     print(f"answers of {num_tokens} tokens; times in ms, as the client sees them")
+    print("× = tokens/s as a multiple of those without a constraint: the median of the rounds")
     names = (
         "first_token_p50_ms", "first_token_p99_ms", "inter_token_p50_ms", "inter_token_p99_ms", "total_p50_ms",
-        "tokens_per_s", "requests_per_s",
+        "tokens_per_s", "requests_per_s", "to_plain",
     )  # fmt: skip
     print_table(
         (
@@ -210,6 +230,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]], num_tokens: int) -> None:
             "total p50",
             "tokens/s",
             "requests/s",
+            "×",
         ),
         (
             [row["load"], row["kind"], row["requests"], row["errors"], *(f"{row[name]:.2f}" for name in names)]

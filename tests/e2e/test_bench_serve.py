@@ -28,6 +28,7 @@ def test_every_load_of_a_server_is_measured(server: Server, tmp_path: Path) -> N
         assert 0 < row["first_token_p50_ms"] <= row["first_token_p99_ms"]
         assert row["inter_token_p50_ms"] <= row["inter_token_p99_ms"]
         assert row["first_token_p50_ms"] <= row["total_p50_ms"]
+        assert row["to_plain"] == 1 if row["kind"] == "plain" else row["to_plain"] > 0
     assert "<svg" in picture.read_text()
 
 
