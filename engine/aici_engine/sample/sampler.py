@@ -100,9 +100,7 @@ class HostSampler(Sampler[Logits]):
 
         Raises AiciError if no token can be chosen: ControllerError if the mask allows none.
         """
-        if seq.sampler.bias is not None:
-            ids, biases = seq.sampler.bias
-            row[ids] += biases
+        _add_bias(seq, row)
         unmasked = None if seq.sampling.explain is None else row.copy()
         if bits is not None:
             self._masks.apply(bits, row)
@@ -132,21 +130,24 @@ def _own_row(wanted: RowToSample[Logits]) -> Logits:
     return wanted.row.copy() if wanted.shared else wanted.row
 
 
+def _add_bias(seq: Sequence, row: Logits) -> None:
+    if seq.sampler.bias is not None:
+        ids, biases = seq.sampler.bias
+        row[ids] += biases
+
+
 def _is_simple(seq: Sequence) -> bool:
-    """Return whether nothing but the mask and the pipeline makes the token."""
+    """Return whether nothing but the bias, the mask and the pipeline makes the token."""
     sampling = seq.sampling
-    return (
-        seq.sampler.bias is None
-        and sampling.logprobs is None
-        and sampling.explain is None
-        and not (sampling.bans or sampling.penalizes)
-    )
+    return sampling.logprobs is None and sampling.explain is None and not (sampling.bans or sampling.penalizes)
 
 
 def _row_to_choose(wanted: RowToSample[Logits]) -> RowToChoose:
     sampling = wanted.seq.sampling
     draw = 0 if sampling.greedy else wanted.seq.sampler.random.getrandbits(64)
-    return RowToChoose(_own_row(wanted), wanted.bits, sampling, draw)
+    row = _own_row(wanted)
+    _add_bias(wanted.seq, row)
+    return RowToChoose(row, wanted.bits, sampling, draw)
 
 
 def _scored(token: TokenId | ValueError, *, has_mask: bool) -> TokenScore | AiciError:
