@@ -25,6 +25,8 @@ _libc = ctypes.CDLL(None)
 _libc.sem_open.restype = ctypes.c_void_p
 _libc.sem_open.argtypes = [ctypes.c_char_p, ctypes.c_int]
 _libc.sem_close.argtypes = [ctypes.c_void_p]
+_try = ctypes.PyDLL(None).sem_trywait
+_try.argtypes = [ctypes.c_void_p]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,13 +61,13 @@ class SemaphoreMailbox:
         memory: mmap,
         writable: posix_ipc.Semaphore,
         readable: posix_ipc.Semaphore,
-        addresses: tuple[int, ...] = (),
+        addresses: tuple[int, int] | None = None,
     ) -> None:
         """`addresses`: of `writable` and `readable`, opened once more for code in C; 0 where that failed."""
         self._memory = memory
         self._writable = writable
         self._readable = readable
-        self._addresses = addresses
+        self._writable_at, self._readable_at = addresses or (0, 0)
 
     @classmethod
     def create(cls, names: SemaphoreNames, size_bytes: int) -> "SemaphoreMailbox":
@@ -74,6 +76,7 @@ class SemaphoreMailbox:
             shm.create_region(names.region, size_bytes),
             shm.create_semaphore(names.writer, 1),
             shm.create_semaphore(names.reader, 0),
+            (_address(names.writer), _address(names.reader)),
         )
 
     @classmethod
@@ -99,14 +102,14 @@ class SemaphoreMailbox:
 
     def send(self, message: bytes) -> None:
         self.check_fits(message)
-        _wait(self._writable)
+        _take(self._writable, self._writable_at)
         self._memory[4 : 4 + len(message)] = message
         _HEADER.pack_into(self._memory, 0, len(message))
         self._readable.release()
 
     def receive(self, busy_wait_ms: int = 0, accept: Callable[[bytes], None] | None = None) -> bytes:
         if not (busy_wait_ms and _spin(self._readable, busy_wait_ms)):
-            _wait(self._readable)
+            _take(self._readable, self._readable_at)
         (length,) = _HEADER.unpack_from(self._memory, 0)
         # A hostile or broken length must not read past the region. The rest is not JSON and is refused as such.
         message = self._memory[4 : 4 + length]
@@ -136,27 +139,32 @@ class SemaphoreMailbox:
         self._readable.release()
 
     def addresses(self) -> "MailboxAddresses | None":
-        """Return the addresses, valid until `close`; None if the mailbox was created here, or a semaphore cannot be
-        opened."""
-        if not all(self._addresses):
+        """Return the addresses, valid until `close`; None if a semaphore cannot be opened once more."""
+        if not (self._writable_at and self._readable_at):
             return None
-        writable, readable = self._addresses
         memory = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
-        return MailboxAddresses(memory, len(self._memory), writable, readable)
+        return MailboxAddresses(memory, len(self._memory), self._writable_at, self._readable_at)
 
     def close(self) -> None:
         self._memory.close()
         self._writable.close()
         self._readable.close()
-        for address in filter(None, self._addresses):
+        for address in filter(None, (self._writable_at, self._readable_at)):
             _libc.sem_close(address)
-        self._addresses = ()
+        self._writable_at = self._readable_at = 0
 
 
 def _address(name: str) -> int:
     """Return the address of a named semaphore that this process has opened already; 0 on failure. `sem_close` must
     follow: libc counts the openings."""
     return _libc.sem_open(name.encode(), 0) or 0
+
+
+def _take(semaphore: posix_ipc.Semaphore, address: int) -> None:
+    """Wait for the semaphore. An open semaphore is taken with the GIL held: to get a released GIL back may take
+    milliseconds."""
+    if not (address and _try(address) == 0):
+        _wait(semaphore)
 
 
 def _wait(semaphore: posix_ipc.Semaphore) -> None:
