@@ -15,13 +15,15 @@ from aici_engine.run_ahead import RunAhead
 from aici_engine.sample.device_sampler import DeviceSampler
 from aici_engine.sample.torch_pipeline import TensorMasks
 from aici_engine.step_input import PENDING, Chunk, StepInput
+from aici_runtime.wire import Pre
 from tests.engine.loop_bench import SIZES, LoopBench, ReadyRuntime, host_sampler
 from tests.engine.null_executor import NullExecutor, by_all_tokens
 from tests.engine.programs import Program
-from tests.engine.support import EOS, VOCAB_SIZE, encode
+from tests.engine.support import EOS, EOT, VOCAB_SIZE, Guest, encode
 from tests.engine.test_flights import outcome, requests
 
 CPU = torch.device("cpu")
+KEPT = EOT
 
 
 class NullModel:
@@ -133,6 +135,44 @@ def test_a_calm_guest_is_guessed_and_one_that_forces_is_not() -> None:
     assert executor.num_right >= 15
     forcing = [{"sampling": SamplingParams(seed=1), "controller": ControllerCall("program", [("force", "ab")] * 5)}]
     assert run(forcing, ahead=True, calm_rounds=99)[2].num_guessed == 0
+
+
+class GoesOnAfterEos(Guest):
+    """Allows free tokens, then an EOS alone, then free tokens again."""
+
+    num_masks = 0
+
+    def init_prompt(self, prompt: list[TokenId]) -> None:
+        self.num_masks = 0
+
+    def pre(self) -> Pre:
+        return Pre(suspend=False, num_forks=int(self.num_masks < 30), ff_tokens=())
+
+    def mid(self) -> Any:
+        self.num_masks += 1
+        return [EOS] if self.num_masks == 12 else range(32, 127)
+
+
+def test_a_guess_has_no_eos_where_the_model_sees_its_substitute() -> None:
+    asked = {"sampling": SamplingParams(seed=1), "controller": ControllerCall("program", [])}
+    heard, executors = [], []
+    for ahead in (False, True):
+        executor = AheadExecutor(NullModel(), num_pages=400, page_size=4)
+        executor.goes_ahead = ahead
+        bench = LoopBench(
+            executor,
+            ReadyRuntime({"program": GoesOnAfterEos}),
+            DeviceSampler(host_sampler(), TensorMasks(**SIZES, device=CPU), CPU),
+            calm_rounds=2,
+            kept_eos=KEPT,
+        )
+        heard.append([outcome(events) for events in bench.run([{**asked, "prompt": encode("Hello")}])])
+        executors.append(executor)
+    assert heard[0] == heard[1]
+    [told] = heard[1]
+    assert EOS in [token.token_id for token in told[()][2]]
+    # The guess with the EOS is wrong, all others of the calm guest are right.
+    assert 1 <= executors[1].num_guessed - executors[1].num_right <= 2 < 20 <= executors[1].num_right
 
 
 def test_rows_for_the_host_are_not_overwritten() -> None:
