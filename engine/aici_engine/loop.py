@@ -75,6 +75,7 @@ class Loop(EngineLoop):
             max_fuel=FUEL_PER_CONTEXT * executor.context,
             walks=self._walks,
             run_ahead=ahead if executor.goes_ahead else None,
+            asks_early=executor.depth == 1,
         )
         self._recovery = Recovery(
             executor=executor, runner=self._runner, scheduler=scheduler, live=self._live, timeout_s=replay_timeout_s

@@ -29,7 +29,8 @@ class StepCommitter:
     `eos_tokens`: the tokens that end plain generation. `eos_for_guests`: guests are told of this EOS if any EOS was
     sampled. `kept_eos`: the model's substitute for an EOS if a controller goes on; `None` keeps the EOS. `max_fuel`: a
     request with a higher cost ends with `OUT_OF_FUEL`. `walks`: carries out drafts; None if no step has any.
-    `run_ahead`: begins the next pass before the tokens are known; None where the processor computes.
+    `run_ahead`: begins the next pass before the tokens are known; None where the processor computes. `asks_early`: see
+    `GuestSession.ask_early`; for one step in flight at a time.
     `tokens_generated`: output tokens of all requests so far.
     """
 
@@ -48,6 +49,7 @@ class StepCommitter:
         max_fuel: int,
         walks: DraftWalks | None = None,
         run_ahead: RunAhead | None = None,
+        asks_early: bool = False,
     ) -> None:
         self._queue = queue
         self._session = session
@@ -61,6 +63,7 @@ class StepCommitter:
         self._max_fuel = max_fuel
         self._walks = walks
         self._run_ahead = run_ahead
+        self._asks_early = asks_early
         self._sampled_at = 0.0
         self.tokens_generated = 0
 
@@ -79,6 +82,16 @@ class StepCommitter:
             self._walk(walks, result, tokens)
         self._live.finish_ended()
         self._profile.lap("commit")
+        if self._asks_early:
+            self._ask_early(result)
+            self._profile.lap("ask")
+
+    def _ask_early(self, result: FlightResult) -> None:
+        """Let guests begin with the masks of the next step, which most likely samples the same sequences."""
+        seqs = [chunk.seq for chunk in result.plan.chunks if chunk.seq.controller is not None]
+        if seqs:
+            running = self._queue.running
+            self._live.talk(lambda seqs: self._session.ask_early(seqs, running, result.forward_s), seqs)
 
     def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId]) -> None:
         """Sample the rows of drafted tokens, as far as the drafts are right."""

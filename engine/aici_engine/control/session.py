@@ -8,6 +8,10 @@ A guest is *calm* after a number of rounds in which the guest only went on. No r
 the guest of appended tokens, and the guest computes its mask during the forward pass. If a calm guest wants more than
 to go on, its sequence is not sampled in this step, and the wish is carried out after the pass, as the next round would.
 
+If all guests are calm, `ask_early` asks the guests for the next step as soon as a step has ended. The guests then
+compute while the engine's thread reports tokens and plans, and other cores are idle, rather than beside the forward
+pass. If the next step is not the expected one, the answers are kept.
+
 Several steps may be in flight. `answers` of a step comes before the next `round`, because the runtime answers a message
 before the next message. A sequence that waits for a step's logits is *held*: its request is left out of rounds. If a
 step is lost, `keep` keeps its answers: a guest never computes twice for one token.
@@ -144,6 +148,10 @@ class GuestSession:
         self._used: dict[SeqId, GuestAnswer] = {}
         """The kept answers that the next `answers` returns."""
         self._sent: _Sent | None = None
+        self._early: dict[SeqId, Sequence] | None = None
+        """The guests that were asked for the next step already."""
+        self._due: set[SeqId] | None = None
+        """The sequences of this step, if their guests were asked early."""
         self._patience = GuestPatience(time.monotonic)
         self.guest_time = guest_time or GuestTime(time.monotonic)
         self._shares: dict[SeqId, Share] = {}
@@ -230,7 +238,7 @@ class GuestSession:
         self._heard.clear()
         self._kept.clear()
         self._used.clear()
-        self._sent = None
+        self._sent = self._early = self._due = None
 
     def round(self, running: Seq[Sequence], left_out: AbstractSet[SequenceGroup] = frozenset()) -> None:
         """Ask every guest, except calm guests, for post and pre. First bind the guests of new sequences in `running`.
@@ -239,6 +247,10 @@ class GuestSession:
         forced tokens, know whether they are suspended, and are marked if they end.
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
+        if self._early is not None:
+            if not fresh and not left_out and self._early.keys() == self._bound.keys():
+                return
+            self._settle()
         others = self._bound
         if fresh or others:
             self._patience.begin_step(running)
@@ -274,6 +286,9 @@ class GuestSession:
         The forks are asked too. A sequence with a kept answer is not asked again. `answers` must follow, even if the
         forward pass fails.
         """
+        if self._early is not None:
+            self._early, self._due = None, {seq.seq_id for seq in seqs}
+            return []
         if self._kept:
             self._used = {seq.seq_id: self._kept.pop(seq.seq_id) for seq in seqs if seq.seq_id in self._kept}
             seqs = [seq for seq in seqs if seq.seq_id not in self._used]
@@ -302,6 +317,25 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
+    def ask_early(self, seqs: Seq[Sequence], running: Seq[Sequence], expected_s: float) -> None:
+        """Ask for the masks of `seqs` in the next step, if no round need come before. Call when a step has ended.
+
+        `expected_s`: see `ask`.
+        """
+        calm = {seq.seq_id: seq for seq in seqs if seq.seq_id in self._bound and self.is_calm(seq)}
+        if not calm or calm.keys() != self._bound.keys() or self._kept or self._heard:
+            return
+        self._patience.begin_step(running)
+        self._calm = self._early = calm
+        asked = list(calm.values())
+        sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
+        sent.to_sample.extend(asked)
+
+    def _settle(self) -> None:
+        """Receive the answers that were asked for early, and keep them until their sequences are in a step."""
+        self._early, self._calm = None, {}
+        self.keep({seq_id: answer.copy() for seq_id, answer in self.answers().items()})
+
     def answers(self) -> dict[SeqId, GuestAnswer]:
         """Return the answers to the last `ask`, by sequence. Bits are valid until the next message to the runtime.
 
@@ -328,6 +362,9 @@ class GuestSession:
                 answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         # A second `ask` before the next round must not ask calm guests again.
         self._calm = {}
+        due, self._due = self._due, None
+        if due is not None and (others := answers.keys() - due):
+            self.keep({seq_id: answers.pop(seq_id).copy() for seq_id in others})
         return answers
 
     def hear(self, seq: Sequence) -> None:

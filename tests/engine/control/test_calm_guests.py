@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from aici_base.errors import RuntimeDiedError
 from aici_base.ids import TokenId
 from aici_engine.config import EngineConfig, SamplingParams
+from aici_engine.control.session import GuestSession
 from aici_engine.engine import Engine
 from aici_engine.events import ControlEvent, Event, FinishEvent, FinishReason, ForkedEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
@@ -131,6 +132,45 @@ def test_random_programs(engines: list[tuple[Engine, ScriptedRuntime]], programs
     calls = [("program", [("any", 3), *program]) for program in programs]
     wary, trusting = compare(engines, calls)
     assert [guest.told for guest in wary] == [guest.told for guest in trusting]
+
+
+def test_guests_that_were_asked_early_while_requests_come_and_go(
+    engines: list[tuple[Engine, ScriptedRuntime]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New guests need a round between two steps, and few pages keep sequences out of a step."""
+    num_kept = []
+    keep = GuestSession.keep
+    monkeypatch.setattr(
+        GuestSession, "keep", lambda self, answers: (num_kept.append(len(answers)), keep(self, answers))[1]
+    )
+    told, heard = [], []
+    for engine, runtime in engines:
+        runtime.all.clear()
+        handles = []
+        for number in range(8):
+            handles.append(submit(engine, "program", [("any", 12 + 6 * (number % 4))], seed=number))
+            wait_for_token(handles[-1])
+        told.append([seen(list(handle.events())) for handle in handles])
+        heard.append(sorted((guest.seed, str(guest.told)) for guest in runtime.all))
+        engine._components.cache.check_integrity()
+    assert told[0] == told[1]
+    assert heard[0] == heard[1]
+    assert sum(num_kept) >= 8, "answers came before a step in which their sequences were"
+
+
+def test_calm_guests_compute_while_the_step_is_told(tiny_model: Path) -> None:
+    order: list[str] = []
+
+    class Watched(ScriptedRuntime):
+        def send_turn(self, **fields: Any) -> None:
+            order.append("turn")
+            super().send_turn(**fields)
+
+    config = EngineConfig(model_dir=tiny_model, num_pages=64, calm_rounds=1)
+    with Engine(config, runtime=Watched({"program": Program}), on_step=lambda: order.append("step")) as engine:
+        submit(engine, "program", [("any", 20)]).wait()
+    # The mask of the last token, the steps of the last two tokens, and the end of the guest.
+    assert order[-4:] == ["turn", "step", "step", "turn"]
 
 
 FORCE = Pre(suspend=False, num_forks=1, ff_tokens=tuple(encode("xyz")))
