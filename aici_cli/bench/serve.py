@@ -99,17 +99,15 @@ class _Bench:
             for kind in _KINDS:
                 runs[kind].append(self._load(kind, how))
         plain_per_s = [_tokens_per_s(run) for run in runs["plain"]]
-        return [
-            _row(name, kind, how, runs[kind])
-            | {
-                # Of rounds, so that a machine that slows down between two rounds does not count.
-                "to_plain": statistics.median(
-                    _tokens_per_s(run) / plain if plain else math.nan
-                    for run, plain in zip(runs[kind], plain_per_s, strict=True)
-                )
-            }
-            for kind in _KINDS
-        ]
+        rows = [_row(name, kind, how, runs[kind]) for kind in _KINDS]
+        for row in rows:
+            # Of rounds, so that a machine that slows down between two rounds does not count.
+            row["to_plain"] = statistics.median(
+                _tokens_per_s(run) / plain if plain else math.nan
+                for run, plain in zip(runs[row["kind"]], plain_per_s, strict=True)
+            )
+        say(", ".join(f"{row['kind']} {row['tokens_per_s']:.1f} tokens/s (× {row['to_plain']:.3f})" for row in rows))
+        return rows
 
     def _load(self, kind: str, how: Mapping[str, float]) -> list[dict[str, Any]]:
         import json

@@ -100,9 +100,9 @@ def _measure(
             say(f"{num_threads} threads, batch {size}, {kind}: {rounds} rounds of {num_tokens} tokens")
             made = [KINDS[kind](text) for text in texts]
             calls: list[ControllerCall] = [ControllerCall(modules[each.guest], each.argument) for each in made]
-            rows.append(
-                {"threads": num_threads, "batch": size, "kind": kind, **compare(engine, num_tokens, rounds, calls)}
-            )
+            row = {"threads": num_threads, "batch": size, "kind": kind, **compare(engine, num_tokens, rounds, calls)}
+            say(f"plain {row['plain_ms']:.3f} ms, ratio {row['median_of_ratios']:.3f}")  # for a run that is cut off
+            rows.append(row)
     return rows
 
 
