@@ -30,6 +30,8 @@ from aici_engine.config import (
     DEFAULT_DTYPE,
     DEFAULT_SPECULATION,
     DEVICE_HELP,
+    DRAFT_DTYPE_HELP,
+    DRAFT_MODEL_HELP,
     DTYPE_HELP,
     KV_CACHE_DTYPE_HELP,
     SPECULATE_HELP,
@@ -160,6 +162,8 @@ def serve(
         bool, typer.Option(help="Share computed beginnings between requests and turns of a chat.")
     ] = True,
     speculate: Annotated[Speculation, typer.Option(help=SPECULATE_HELP)] = DEFAULT_SPECULATION,
+    draft_model: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help=DRAFT_MODEL_HELP)] = None,
+    draft_dtype: Annotated[Dtype | None, typer.Option(help=DRAFT_DTYPE_HELP)] = None,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     kv_cache_dtype: Annotated[KVCacheDtype, typer.Option(help=KV_CACHE_DTYPE_HELP)] = "auto",
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
@@ -285,10 +289,13 @@ def serve(
     count = replica_count(replicas, down_after_s=scale_down_after, pins=pin, places=places)
     _check_needs("--replicas A:B", count.least < count.most, {"--scale-down-after": scale_down_after != 15.0})
     _check_needs("--replicas on this machine", count.most > 1 and places is None, {"--no-pin": not pin})
-    _check_needs("an engine on this machine", places is None, {"--threads": threads is not None})
+    of_machine = {"--threads": threads is not None, "--draft-model": draft_model is not None}
+    _check_needs("an engine on this machine", places is None, of_machine)
+    _check_needs("--draft-model", draft_model is not None, {"--draft-dtype": draft_dtype is not None})
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
+    draft = None if draft_model is None else resolve_model(draft_model, say=lambda line: _log.info("%s", line))
 
     vllm = vllm_settings(engine, engine_python, engine_args)
 
@@ -308,6 +315,8 @@ def serve(
             memory_fraction=memory_fraction,
             prefix_cache=prefix_cache,
             speculate=speculate,
+            draft_model=draft,
+            draft_dtype=draft_dtype,
             stages=stage_addresses(stages),
             cuts=layer_cuts(cuts),
             token_file=token_file if places is None else None,

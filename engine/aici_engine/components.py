@@ -240,8 +240,9 @@ def _draft_model(config: EngineConfig, folder: Path, compute: ComputeDevice, mod
     tokens = _token_bytes(config.model_dir)
     if _token_bytes(folder) != tokens:
         raise _no_draft_model(f"the draft model in {folder} has other tokens than the model in {config.model_dir}")
-    of_draft = replace(config, model_dir=folder, dtype=config.draft_dtype or config.dtype, lora=None, draft_model=None)
-    draft = make_model(replace(of_draft, draft_dtype=None), compute, beside=model)
+    dtype = config.draft_dtype or config.dtype
+    of_draft = replace(config, model_dir=folder, dtype=dtype, lora=None, draft_model=None, draft_dtype=None)
+    draft = make_model(of_draft, compute, beside=model)
     if not draft.same_bits:
         raise _no_draft_model(f"the kernels do not run the whole draft model in {folder}")
     if draft.vocab_size < len(tokens):
