@@ -289,9 +289,7 @@ def serve(
     count = replica_count(replicas, down_after_s=scale_down_after, pins=pin, places=places)
     _check_needs("--replicas A:B", count.least < count.most, {"--scale-down-after": scale_down_after != 15.0})
     _check_needs("--replicas on this machine", count.most > 1 and places is None, {"--no-pin": not pin})
-    of_machine = {"--threads": threads is not None, "--draft-model": draft_model is not None}
-    _check_needs("an engine on this machine", places is None, of_machine)
-    _check_needs("--draft-model", draft_model is not None, {"--draft-dtype": draft_dtype is not None})
+    _check_needs("an engine on this machine", places is None, {"--threads": threads is not None})
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
