@@ -10,7 +10,7 @@ _NUM_BINS: Final = 10
 _FIRST_GUESS: Final = 0.9
 """A guess is taken to be right with this part of its probability, before anything is measured."""
 _FIRST_MEAN: Final = 0.7
-_GUESS_WEIGHT: Final = 3.0
+_GUESS_WEIGHT: Final = 8.0
 """The first guess counts as much as so many measurements."""
 _MEMORY: Final = 0.95
 """The weight of a measurement, for each later one of its kind."""

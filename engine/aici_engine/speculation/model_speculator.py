@@ -32,6 +32,8 @@ _MOST_MISSING: Final = 64
 _FIRST_LENGTH: Final = 64
 _FIRST_SHARE: Final = 0.3
 """Before a pass of the draft model is measured, it is taken for this part of a pass of the model."""
+_MOST_SLOWER: Final = 2.0
+"""A pass counts at most so many times the expected time: the first passes read the weights from the disk."""
 _RETRY_SHARE: Final = 0.02
 """Retries may take this part of the time without guesses."""
 
@@ -109,7 +111,6 @@ class ModelSpeculator(NgramSpeculator):
         self._rates = AcceptanceRates()
         """Of all sequences: a new sequence is expected to be like the others."""
         self._draft_times = PassTimes()
-        self._num_passes = 0
         self._grown: list[SeqId] = []
         """The sequences with pages for guesses in this step."""
         self._credit_s = self._retry_s = 0.0
@@ -188,7 +189,9 @@ class ModelSpeculator(NgramSpeculator):
 
     def _draft_s(self, num_tokens: int, costs: Costs) -> float:
         """Return about how long a pass of the draft model takes."""
-        return self._draft_times.expected_s(num_tokens) or _FIRST_SHARE * costs.passes_s[0]
+        return self._draft_times.expected_s(num_tokens) or _FIRST_SHARE * (
+            self._times.expected_s(num_tokens) or costs.passes_s[0]
+        )
 
     def _draft_all(self, seqs: list[Sequence], costs: Costs, *, rate: float, saved_s: float) -> dict[SeqId, Draft]:
         """Let the draft model read and guess. `saved_s`: by each token of a sequence that drafts."""
@@ -206,10 +209,10 @@ class ModelSpeculator(NgramSpeculator):
                 growing.append(_Growing(seq, list(seq.tokens), self._reader(seq), Draft([], []), self._most(seq)))
         if not texts:
             return {}
-        self._grow(growing, self._compute(texts))
+        self._grow(growing, self._compute(texts, costs))
         num_guessed, all_growing = len(growing), growing
         while growing := self._worth_more(growing, num_guessed, costs, rate):
-            self._grow(growing, self._compute([self._last_of(each) for each in growing]))
+            self._grow(growing, self._compute([self._last_of(each) for each in growing], costs))
             num_guessed += len(growing)
         return {each.seq.seq_id: each.draft for each in all_growing}
 
@@ -259,13 +262,12 @@ class ModelSpeculator(NgramSpeculator):
             draft.probabilities.append(before * reader.rates.probability(guess.probability))
             each.tokens.append(guess.token)
 
-    def _compute(self, texts: list[DraftText]) -> list[Guess]:
+    def _compute(self, texts: list[DraftText], costs: Costs) -> list[Guess]:
+        num_tokens = sum(len(text.tokens) - text.start for text in texts)
         began = time.monotonic()
         guesses = self._model.compute(texts)
-        self._num_passes += 1
-        if self._num_passes > 1:  # the first pass reads the weights from the disk
-            num_tokens = sum(len(text.tokens) - text.start for text in texts)
-            self._draft_times.record(num_tokens, time.monotonic() - began)
+        time_s = min(time.monotonic() - began, _MOST_SLOWER * self._draft_s(num_tokens, costs))
+        self._draft_times.record(num_tokens, time_s)
         return guesses
 
     def _retry(self, seqs: list[Sequence], costs: Costs) -> None:
@@ -282,7 +284,7 @@ class ModelSpeculator(NgramSpeculator):
             return
         self._credit_s = self._retry_s = 0.0
         reader = self._reader(seq)
-        reader.start, reader.guesses = len(seq.tokens), self._compute([text])
+        reader.start, reader.guesses = len(seq.tokens), self._compute([text], costs)
 
 
 def _expected(mean: float, length: int) -> float:
