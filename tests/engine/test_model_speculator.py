@@ -25,9 +25,9 @@ from aici_engine.request import ControllerCall, Request
 from aici_engine.sequences.sequence import Sequence as EngineSequence
 from aici_engine.speculation.acceptance_rates import AcceptanceRates
 from aici_engine.speculation.model_speculator import DraftModel, DraftText, Guess, ModelSpeculator
-from aici_engine.speculation.speculator import Costs
+from aici_engine.speculation.speculator import Costs, NoSpeculator
 from aici_engine.step_input import Chunk, StepInput
-from aici_engine.step_plan import PlannedChunk, StepPlan
+from aici_engine.step_plan import Drafts, PlannedChunk, StepPlan
 from tests.engine.null_executor import by_all_tokens, by_last_token
 from tests.engine.support import EOS, EOT, VOCAB_SIZE, encode, write_tiny_model
 from tests.engine.test_draft_walk import NEVER_CALM, PROGRAMS, Bench, executor
@@ -158,6 +158,31 @@ def test_with_few_pages_no_page_is_kept_or_mistaken(seed: int, wrong: float) -> 
     assert bench.outcomes(asked) == expected
     assert many == []
     assert model.passes
+
+
+class EmptyDrafts(NoSpeculator):
+    """Takes pages for drafts, and drafts nothing. `most`: the pages held before, beyond those for the tokens."""
+
+    def __init__(self, cache: KVCache) -> None:
+        self._cache = cache
+        self.most = 0
+
+    def drafts(self, plan: StepPlan) -> Drafts:
+        for seq, num_tokens, _ in plan.chunks:
+            end = seq.progress.num_computed + num_tokens
+            held = len(self._cache.page_table(seq.seq_id)) - self._cache.num_pages_for(end)
+            self.most = max(self.most, held)
+            assert self._cache.reserve(seq.seq_id, end + 3 * PAGE_SIZE)
+        return {chunk.seq.seq_id: [] for chunk in plan.chunks}
+
+
+def test_an_empty_draft_gives_its_pages_back() -> None:
+    asked = [{"sampling": SamplingParams(seed=3, ignore_eos=True), "limit": 45}]
+    bench = Bench(executor(), EmptyDrafts)
+    assert bench.outcomes(asked) == Bench(executor()).outcomes(asked)
+    speculator = bench.loop._scheduler._speculator
+    assert isinstance(speculator, EmptyDrafts)
+    assert speculator.most == 0
 
 
 def sequence(number: int, text: str, cache: KVCache, **more: Any) -> EngineSequence:
