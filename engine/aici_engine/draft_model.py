@@ -44,6 +44,8 @@ class PagedDraftModel(DraftModel):
         rows = self._model.forward(self._storage, chunks)[:, : self.vocab_size]
         for text in texts:
             self._contents.write(text.tokens, text.pages, start=text.start)
+        if not len(rows):
+            return []
         tokens = rows.argmax(axis=1)
         rows -= rows[np.arange(len(rows)), tokens][:, None]
         probabilities = np.nan_to_num(1 / np.exp(rows, out=rows).sum(axis=1))
