@@ -315,13 +315,13 @@ def test_of_two_drafts_the_longer_is_taken() -> None:
     speculator, model, cache = speculating(always_a, ngrams=True)
     seq = sequence(1, 20 * "xyz", cache)
     speculator._rates = AcceptanceRates()
-    for _ in range(20):
-        speculator._rates.record(0.5, hit=False)
-        speculator._rates.record(0.5, hit=True)
+    other = speculator._rates.new_sequence()
+    for at in range(40):
+        speculator._rates.record(0.5, other, hit=at % 2 == 1)
     assert step(speculator, cache, seq)[seq.seq_id][:6] == encode("xyzxyz")
     assert not model.passes
-    other = sequence(2, "abcdefgh", cache)
-    assert step(speculator, cache, other)[other.seq_id][0] == ord("a")
+    without = sequence(2, "abcdefgh", cache)
+    assert step(speculator, cache, without)[without.seq_id][0] == ord("a")
 
 
 def test_nothing_is_guessed_after_an_eos() -> None:
@@ -329,15 +329,27 @@ def test_nothing_is_guessed_after_an_eos() -> None:
     assert step(speculator, cache, sequence(1, "b", cache)) == {1: [EOS]}
 
 
-@given(st.lists(st.tuples(st.floats(0, 1), st.booleans()), max_size=60))
-def test_rates_are_probabilities(judged: list[tuple[float, bool]]) -> None:
+@given(st.lists(st.tuples(st.floats(0, 1), st.booleans(), st.booleans()), max_size=60))
+def test_rates_are_probabilities(judged: list[tuple[float, bool, bool]]) -> None:
     rates = AcceptanceRates()
-    for probability, hit in judged:
-        rates.record(probability, hit=hit)
-    for each in (rates, AcceptanceRates(rates)):
-        assert 0 <= each.mean <= 1
-        assert all(0 <= each.probability(at / 20) <= 1 for at in range(21))
-    assert AcceptanceRates(rates).mean == pytest.approx(rates.mean)
+    sequences = [rates.new_sequence(), rates.new_sequence()]
+    for probability, which, hit in judged:
+        rates.record(probability, sequences[which], hit=hit)
+    assert all(0 <= each.value <= 1 for each in sequences)
+    assert all(0 <= rates.probability(at / 20, each) <= 1 for at in range(21) for each in sequences)
+
+
+def test_guesses_are_trusted_as_far_as_they_came_true_and_sequences_apart() -> None:
+    """Unsure guesses that are always right are trusted; in a sequence where half are wrong, less."""
+    rates = AcceptanceRates()
+    right, other = rates.new_sequence(), rates.new_sequence()
+    assert rates.probability(0.1, right) < 0.1
+    for at in range(60):
+        rates.record(0.1, right, hit=True)
+        rates.record(0.9, right, hit=True)
+        rates.record(0.9, other, hit=at % 2 == 0)
+    assert rates.probability(0.1, right) > 0.9
+    assert rates.probability(0.1, other) < 0.7
 
 
 # With the kernels.

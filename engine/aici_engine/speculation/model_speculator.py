@@ -21,7 +21,7 @@ from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.sequences.sequence import Sequence
-from aici_engine.speculation.acceptance_rates import AcceptanceRates
+from aici_engine.speculation.acceptance_rates import AcceptanceRates, Rate
 from aici_engine.speculation.ngram_drafter import Draft
 from aici_engine.speculation.pass_times import PassTimes
 from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator
@@ -74,7 +74,7 @@ class DraftModel(Protocol):
 class _Reader:
     """What is known of a sequence. `guesses`: the last ones, from position `start` on, before they are judged."""
 
-    rates: AcceptanceRates
+    rate: Rate
     guesses: list[Guess] = field(default_factory=list)
     start: int = 0
 
@@ -109,7 +109,6 @@ class ModelSpeculator(NgramSpeculator):
         self._ngrams = ngrams
         self._readers: dict[SeqId, _Reader] = {}
         self._rates = AcceptanceRates()
-        """Of all sequences: a new sequence is expected to be like the others."""
         self._draft_times = PassTimes()
         self._grown: list[SeqId] = []
         """The sequences with pages for guesses in this step."""
@@ -143,14 +142,14 @@ class ModelSpeculator(NgramSpeculator):
             seq
             for seq in choice.seqs
             if seq.seq_id not in found
-            or sum(found[seq.seq_id].probabilities) < _expected(self._reader(seq).rates.mean, choice.num_tokens)
+            or sum(found[seq.seq_id].probabilities) < _expected(self._reader(seq).rate.value, choice.num_tokens)
         ]
         saved_s = costs.passes_s[0] / num_seqs - 1 / choice.rate
         return found | self._draft_all(chosen, costs, rate=choice.rate, saved_s=saved_s)
 
     def _reader(self, seq: Sequence) -> _Reader:
         return self._readers.get(seq.seq_id) or self._readers.setdefault(
-            seq.seq_id, _Reader(AcceptanceRates(self._rates))
+            seq.seq_id, _Reader(self._rates.new_sequence())
         )
 
     def _most(self, seq: Sequence) -> int:
@@ -162,21 +161,20 @@ class ModelSpeculator(NgramSpeculator):
         reader = self._reader(seq)
         for guess, token in zip(reader.guesses, seq.tokens[reader.start :], strict=False):
             hit = guess.token == token
-            for rates in (reader.rates, self._rates):
-                rates.record(guess.probability, hit=hit)
+            self._rates.record(guess.probability, reader.rate, hit=hit)
             if not hit:
                 break
         reader.guesses = []
 
     def _choose(self, seqs: list[Sequence], costs: Costs, *, num_seqs: int) -> _Choice | None:
         """Return which sequences should guess; None if no guess is expected to pay."""
-        likeliest = sorted(seqs, key=lambda seq: self._reader(seq).rates.mean, reverse=True)
+        likeliest = sorted(seqs, key=lambda seq: self._reader(seq).rate.value, reverse=True)
         best, best_rate = None, costs.least_rate
         expected, walks_s = [0.0] * (MOST_A_SEQUENCE + 1), [0.0] * (MOST_A_SEQUENCE + 1)
         for count, seq in enumerate(likeliest, 1):
-            mean, walk_s = self._reader(seq).rates.mean, self._walk_s(seq)
+            right, walk_s = self._reader(seq).rate.value, self._walk_s(seq)
             for length in range(1, MOST_A_SEQUENCE + 1):
-                more = _expected(mean, min(length, self._most(seq)))
+                more = _expected(right, min(length, self._most(seq)))
                 expected[length] += more
                 walks_s[length] += more * walk_s
             draft_s = self._draft_s(count, costs)
@@ -230,26 +228,29 @@ class ModelSpeculator(NgramSpeculator):
         return DraftText(growing.tokens, pages, len(growing.tokens) - 1, guesses=True)
 
     def _worth_more(self, growing: list[_Growing], num_guessed: int, costs: Costs, rate: float) -> list[_Growing]:
-        """Return the drafts for which a further guess is expected to pay, with pages for the guesses so far."""
-        chances = {}
-        for each in growing:
-            chance = each.draft.probabilities[-1] * each.reader.rates.mean
-            if (
-                len(each.draft.tokens) < each.most
-                and each.draft.tokens[-1] not in self._model.eos_tokens
-                and chance >= costs.least_probability
-            ):
-                chances[each.seq.seq_id] = chance
-        num_more = num_guessed + len(chances)
-        if not chances or num_more >= len(costs.passes_s):
+        """Return the drafts for which further guesses are expected to pay, with pages for the guesses so far."""
+        going = [
+            each
+            for each in growing
+            if len(each.draft.tokens) < each.most
+            and each.draft.tokens[-1] not in self._model.eos_tokens
+            and each.draft.probabilities[-1] * each.reader.rate.value >= costs.least_probability
+        ]
+        if not going or not self._pays(going, num_guessed, costs, rate):
             return []
-        time_s = self._draft_s(len(chances), costs) + costs.passes_s[num_more] - costs.passes_s[num_guessed]
-        if sum(chances.values()) < rate * time_s:
-            return []
-        going = [each for each in growing if each.seq.seq_id in chances]
         going = [each for each in going if self._cache.reserve(each.seq.seq_id, len(each.tokens))]
         self._grown += [each.seq.seq_id for each in going]
         return going
+
+    def _pays(self, going: list[_Growing], num_guessed: int, costs: Costs, rate: float) -> bool:
+        """Return whether one more guess of each draft, or a few more, are worth their time."""
+        draft_s = self._draft_s(len(going), costs)
+        for length in range(1, (len(costs.passes_s) - 1 - num_guessed) // len(going) + 1):
+            pass_s = costs.passes_s[num_guessed + length * len(going)] - costs.passes_s[num_guessed]
+            gain = sum(each.draft.probabilities[-1] * _expected(each.reader.rate.value, length) for each in going)
+            if gain >= rate * (length * draft_s + pass_s):
+                return True
+        return False
 
     def _grow(self, growing: list[_Growing], guesses: list[Guess]) -> None:
         for each, guess in zip(growing, guesses, strict=True):
@@ -259,7 +260,7 @@ class ModelSpeculator(NgramSpeculator):
             reader.guesses.append(guess)
             before = draft.probabilities[-1] if draft.tokens else 1.0
             draft.tokens.append(guess.token)
-            draft.probabilities.append(before * reader.rates.probability(guess.probability))
+            draft.probabilities.append(before * self._rates.probability(guess.probability, reader.rate))
             each.tokens.append(guess.token)
 
     def _compute(self, texts: list[DraftText], costs: Costs) -> list[Guess]:
@@ -287,6 +288,6 @@ class ModelSpeculator(NgramSpeculator):
         reader.start, reader.guesses = len(seq.tokens), self._compute([text], costs)
 
 
-def _expected(mean: float, length: int) -> float:
+def _expected(rate: float, length: int) -> float:
     """Return how many of `length` guesses are right, up to the first wrong one."""
-    return float(length) if mean >= 1 else mean * (1 - mean**length) / (1 - mean)
+    return float(length) if rate >= 1 else rate * (1 - rate**length) / (1 - rate)
