@@ -23,6 +23,7 @@ from aici_engine.local_executor import LocalExecutor
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sequences.sequence import Sequence as EngineSequence
+from aici_engine.server.api.models import planned_bytes
 from aici_engine.speculation.acceptance_rates import AcceptanceRates
 from aici_engine.speculation.model_speculator import DraftModel, DraftText, Guess, ModelSpeculator
 from aici_engine.speculation.speculator import Costs, NoSpeculator
@@ -378,6 +379,13 @@ def test_weights_and_pages_of_the_draft_model_count_as_memory(kernels_model: Pat
     assert plain.memory_bytes - weights <= 1 << 20
     assert both.memory_bytes - 2 * weights <= 1 << 20
     assert both.memory_bytes - 2 * weights > 0.9 * (1 << 20)
+
+
+def test_a_server_plans_memory_for_the_draft_model(kernels_model: Path) -> None:
+    alone = EngineConfig(model_dir=kernels_model, dtype="float32", max_num_seqs=4)
+    assert planned_bytes(replace(alone, draft_model=kernels_model)) == 2 * planned_bytes(alone)
+    small = replace(alone, draft_model=kernels_model, draft_dtype="int4")
+    assert planned_bytes(alone) < planned_bytes(small) < 2 * planned_bytes(alone)
 
 
 @pytest.mark.one_process
