@@ -24,6 +24,7 @@ from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.request import ControllerCall, Request
 from aici_engine.sequences.sequence import Sequence as EngineSequence
 from aici_engine.server.api.models import planned_bytes
+from aici_engine.server.config import ModelConfig, ReplicaCount, ReplicaPlaces, ServerConfig
 from aici_engine.speculation.acceptance_rates import AcceptanceRates
 from aici_engine.speculation.model_speculator import DraftModel, DraftText, Guess, ModelSpeculator
 from aici_engine.speculation.speculator import Costs, NoSpeculator
@@ -435,6 +436,13 @@ def test_a_draft_model_without_kernels_is_refused(kernels_model: Path, tiny_mode
     assert caught.value.param == "draft_model"
     with pytest.raises(UsageError, match="drafts need the kernels") as caught:
         Engine(EngineConfig(model_dir=tiny_model, num_pages=8, page_size=8, draft_model=kernels_model))
+    assert caught.value.param == "draft_model"
+
+
+def test_replicas_on_other_machines_have_no_draft_model(tmp_path: Path) -> None:
+    model = ModelConfig(engine=EngineConfig(model_dir=tmp_path, draft_model=tmp_path), name="a")
+    with pytest.raises(UsageError, match="replicas on other machines have no draft model") as caught:
+        ServerConfig(models=(model,), replicas=ReplicaCount(places=ReplicaPlaces(engines=("tcp://h:1#k",))))
     assert caught.value.param == "draft_model"
 
 
