@@ -177,9 +177,10 @@ class ModelSpeculator(NgramSpeculator):
                 more = _expected(right, min(length, self._most(seq)))
                 expected[length] += more
                 walks_s[length] += more * walk_s
-            draft_s = self._draft_s(count, costs)
+            # After a draft that was right, the last guess and the token after it are computed first.
+            first_s, draft_s = self._draft_s(2 * count, costs), self._draft_s(count, costs)
             for length in range(1, min(MOST_A_SEQUENCE, (len(costs.passes_s) - 1) // count) + 1):
-                time_s = costs.passes_s[count * length] + length * draft_s + walks_s[length]
+                time_s = costs.passes_s[count * length] + first_s + (length - 1) * draft_s + walks_s[length]
                 rate = (num_seqs + expected[length]) / time_s
                 if rate > best_rate:
                     best, best_rate = _Choice(likeliest[:count], length, rate), rate
