@@ -14,6 +14,8 @@ from aici_engine.config import (
     DEFAULT_DTYPE,
     DEFAULT_SPECULATION,
     DEVICE_HELP,
+    DRAFT_DTYPE_HELP,
+    DRAFT_MODEL_HELP,
     DTYPE_HELP,
     KV_CACHE_DTYPE_HELP,
     SPECULATE_HELP,
@@ -53,6 +55,8 @@ class ModelFlags:
     speculate: Annotated[
         Speculation | None, typer.Option(help=f"{SPECULATE_HELP} (default: {DEFAULT_SPECULATION})")
     ] = None
+    draft_model: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help=DRAFT_MODEL_HELP)] = None
+    draft_dtype: Annotated[Dtype | None, typer.Option(help=DRAFT_DTYPE_HELP)] = None
 
     def check(self) -> None:
         """Raise UsageError if --server and a flag of the engine were given: a server decides about its own engine."""
@@ -81,6 +85,8 @@ class ModelFlags:
             max_forks=self.max_forks,
             adapter=self.adapter,
             speculate=self.speculate,
+            draft_model=None if self.draft_model is None else resolve_model(self.draft_model, say=say),
+            draft_dtype=self.draft_dtype,
             kv_cache_dtype=self.kv_cache_dtype,
             controllers=controllers,
         )

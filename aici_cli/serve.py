@@ -30,6 +30,8 @@ from aici_engine.config import (
     DEFAULT_DTYPE,
     DEFAULT_SPECULATION,
     DEVICE_HELP,
+    DRAFT_DTYPE_HELP,
+    DRAFT_MODEL_HELP,
     DTYPE_HELP,
     KV_CACHE_DTYPE_HELP,
     SPECULATE_HELP,
@@ -160,6 +162,8 @@ def serve(
         bool, typer.Option(help="Share computed beginnings between requests and turns of a chat.")
     ] = True,
     speculate: Annotated[Speculation, typer.Option(help=SPECULATE_HELP)] = DEFAULT_SPECULATION,
+    draft_model: Annotated[str | None, typer.Option(metavar="NAME|FOLDER", help=DRAFT_MODEL_HELP)] = None,
+    draft_dtype: Annotated[Dtype | None, typer.Option(help=DRAFT_DTYPE_HELP)] = None,
     dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
     kv_cache_dtype: Annotated[KVCacheDtype, typer.Option(help=KV_CACHE_DTYPE_HELP)] = "auto",
     device: Annotated[Device, typer.Option(help=DEVICE_HELP)] = "auto",
@@ -289,6 +293,7 @@ def serve(
     chat_settings = ChatSettings(tool_syntax=tool_syntax, reasoning_parser=reasoning_parser)
     named = named_models(model or (), name=name, aliases=alias or ())
     folders = [resolve_model(each.model, say=lambda line: _log.info("%s", line)) for each in named]
+    draft = None if draft_model is None else resolve_model(draft_model, say=lambda line: _log.info("%s", line))
 
     vllm = vllm_settings(engine, engine_python, engine_args)
 
@@ -308,6 +313,8 @@ def serve(
             memory_fraction=memory_fraction,
             prefix_cache=prefix_cache,
             speculate=speculate,
+            draft_model=draft,
+            draft_dtype=draft_dtype,
             stages=stage_addresses(stages),
             cuts=layer_cuts(cuts),
             token_file=token_file if places is None else None,

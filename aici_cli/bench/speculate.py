@@ -10,6 +10,7 @@ import typer
 from aici_base.errors import AiciError, UsageError
 from aici_cli.output import print_json, say
 from aici_cli.tables import print_table
+from aici_engine.config import DEFAULT_DTYPE, DRAFT_DTYPE_HELP, DTYPE_HELP, Dtype
 
 if TYPE_CHECKING:
     from aici_engine.engine import Engine
@@ -45,9 +46,14 @@ def speculate(
         bool, typer.Option("--quick", help="A short version, one round of 3 prompts of a kind: a minute.")
     ] = False,
     model: Annotated[str | None, typer.Option(help="A model's name, folder, .gguf file or hub repository.")] = None,
+    dtype: Annotated[Dtype, typer.Option(help=DTYPE_HELP)] = DEFAULT_DTYPE,
+    draft_model: Annotated[
+        str | None, typer.Option(metavar="NAME|FOLDER", help="A draft model drafts, in the place of ngram.")
+    ] = None,
+    draft_dtype: Annotated[Dtype | None, typer.Option(help=DRAFT_DTYPE_HELP)] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Compare decoding with and without drafts (`--speculate`): greedy texts of 60 prompts, in turn.
+    """Compare decoding with and without drafts (`--speculate`, `--draft-model`): greedy texts of 60 prompts, in turn.
 
     Kinds of prompts: extraction of JSON, edits of code, summaries with quotes, and free text; each without and with a
     constraint that allows every text. The column `right` has the drafted tokens that became text, of all that were
@@ -67,7 +73,13 @@ def speculate(
     kinds = {name: prompts for name, prompts in KINDS.items() if not kind or name in kind}
     model_dir = resolve_model(model, say=say)
     num_prompts, rounds = (3, 1) if quick else (15, rounds)
-    usual = EngineConfig(model_dir=model_dir, max_num_seqs=max(batch), num_threads=threads, speculate="off")
+    usual = EngineConfig(
+        model_dir=model_dir, dtype=dtype, max_num_seqs=max(batch), num_threads=threads, speculate="off"
+    )
+    draft_dir = None if draft_model is None else resolve_model(draft_model, say=say)
+    with_drafts = replace(
+        usual, speculate="off" if draft_dir else "ngram", draft_model=draft_dir, draft_dtype=draft_dtype
+    )
     rows = []
     with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime, Runtime(RuntimeConfig(tokenizer=model_dir)) as other:
         module_ids = []
@@ -76,7 +88,7 @@ def speculate(
             module_ids.append(each.mk_module(guest_path("regex").read_bytes()).module_id)
         with (
             Engine(usual, runtime=runtime) as plain,
-            Engine(replace(usual, speculate="ngram"), runtime=other) as drafting,
+            Engine(with_drafts, runtime=other) as drafting,
         ):
             for size in batch:
                 for name, prompts in kinds.items():
@@ -168,7 +180,7 @@ def _print_table(rows: Sequence[Mapping[str, Any]]) -> None:
             "prompts",
             "constraint",
             "off tok/s",
-            "ngram tok/s",
+            "drafts tok/s",
             "ratio",
             "CPU ratio",
             "tokens/pass",

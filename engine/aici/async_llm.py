@@ -47,6 +47,8 @@ class AsyncLLM:
         max_forks: int | None = None,
         adapter: str | Path | None = None,
         speculate: Speculation | None = None,
+        draft_model: str | Path | None = None,
+        draft_dtype: Dtype | None = None,
         kv_cache_dtype: KVCacheDtype | None = None,
         controllers: bool = True,
     ) -> None:
@@ -62,6 +64,8 @@ class AsyncLLM:
             max_forks=max_forks,
             adapter=adapter,
             speculate=speculate,
+            draft_model=draft_model,
+            draft_dtype=draft_dtype,
             kv_cache_dtype=kv_cache_dtype,
             controllers=controllers,
         )

@@ -31,9 +31,10 @@ class LLM:
     The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
     sequence in tokens, the number of sequences at a time, the number of forks of a request, and the folder of a LoRA
     adapter (peft's) to merge into the model. `speculate` is ngram, off or auto: with ngram, a forward pass may give
-    several tokens of the same text. With `kv_cache_dtype` int8, keys and values take about half of the memory, with
-    a small loss; the kernels must run the model. With `controllers` False no controller runtime starts, which saves
-    some processes; a request with a constraint is a UsageError then.
+    several tokens of the same text. So it may with `draft_model`, a smaller model with the same tokens, named as
+    `model` is, whose weights have the format `draft_dtype`. With `kv_cache_dtype` int8, keys and values take about half
+    of the memory, with a small loss; the kernels must run the model. With `controllers` False no controller runtime
+    starts, which saves some processes; a request with a constraint is a UsageError then.
 
     A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process
     needs an LLM of its own, unless the model is on a server.
@@ -56,6 +57,8 @@ class LLM:
         max_forks: int | None = None,
         adapter: str | Path | None = None,
         speculate: Speculation | None = None,
+        draft_model: str | Path | None = None,
+        draft_dtype: Dtype | None = None,
         kv_cache_dtype: KVCacheDtype | None = None,
         controllers: bool = True,
     ) -> None:
@@ -68,6 +71,8 @@ class LLM:
             max_forks=max_forks,
             adapter=adapter,
             speculate=speculate,
+            draft_model=draft_model,
+            draft_dtype=draft_dtype,
             kv_cache_dtype=kv_cache_dtype,
             controllers=controllers,
         )

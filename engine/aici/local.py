@@ -51,6 +51,8 @@ class LocalOptions:
     max_forks: int | None = None
     adapter: str | Path | None = None
     speculate: Speculation | None = None
+    draft_model: str | Path | None = None
+    draft_dtype: Dtype | None = None
     kv_cache_dtype: KVCacheDtype | None = None
     controllers: bool = True
 
@@ -62,11 +64,22 @@ class LocalOptions:
             "max_context": self.max_context,
             "max_num_seqs": self.max_num_seqs,
             "speculate": self.speculate,
+            "draft_model": self._draft_folder(),
+            "draft_dtype": self.draft_dtype,
             "kv_cache_dtype": self.kv_cache_dtype,
             "lora": self._adapter_folder(),
         }
         given: dict[str, Any] = {name: value for name, value in fields.items() if value is not None}
         return EngineConfig(model_dir=model_dir, **given)
+
+    def _draft_folder(self) -> Path | None:
+        """Return the folder of the draft model, fetched and converted where that is needed."""
+        if self.draft_model is None or isinstance(self.draft_model, Path):
+            return self.draft_model
+
+        from aici_engine.store.resolve import resolve_model
+
+        return resolve_model(self.draft_model, say=_say)
 
     def _adapter_folder(self) -> Path | None:
         """Raise UsageError for a folder without a LoRA adapter."""
@@ -92,7 +105,7 @@ class LocalBackend:
 
         with _with_extra():
             self._model_dir = model if isinstance(model, Path) else resolve_model(model, say=_say)
-        engine_config = options.engine_config(self._model_dir)
+            engine_config = options.engine_config(self._model_dir)
         self._modules: dict[str, str] = {}
         self._pid = os.getpid()
         self._modules_lock = threading.Lock()

@@ -1,14 +1,18 @@
 """Make the components of an engine and connect them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from aici_base.errors import UsageError
 from aici_base.ids import SeqId, TokenId
+from aici_base.tokenizer.tokens import read_vocabulary, tokenizer_file
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.config import EngineConfig, no_drafts
 from aici_engine.control.guest_time import GuestTimes
 from aici_engine.control.runtime import ControllerRuntime
+from aici_engine.draft_model import PagedDraftModel
 from aici_engine.executor import Executor
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.local_executor import LocalExecutor
@@ -24,6 +28,7 @@ from aici_engine.sample.native import NativeSampling
 from aici_engine.sample.sampler import HostSampler, Sampler
 from aici_engine.scheduler import Scheduler
 from aici_engine.shared_components import share_components
+from aici_engine.speculation.model_speculator import ModelSpeculator
 from aici_engine.speculation.speculator import NgramSpeculator, NoSpeculator, Speculator
 from aici_runtime.memory.mask_region import mask_bytes
 
@@ -126,7 +131,7 @@ def _connect(
             max_batch_tokens=config.max_batch_tokens,
             prefill_budget=PrefillBudget(config.prefill_slowdown),
             depth=executor.depth,
-            speculator=_speculator(config, executor),
+            speculator=_speculator(config, executor, cache),
         ),
         session=shared.session,
         sampler=_sampler(runtime, shared.eos_tokens, executor.vocab_size, executor.device),
@@ -150,11 +155,13 @@ def _connect(
     )
 
 
-def _speculator(config: EngineConfig, executor: Executor) -> Speculator:
+def _speculator(config: EngineConfig, executor: Executor, cache: KVCache) -> Speculator:
     """Drafts need logits with the same bits in any chunk, and the guests' whole conversation between two passes.
 
     Raises UsageError if ngram was asked for and the model cannot draft.
     """
+    if isinstance(executor, LocalExecutor) and executor.draft_model is not None:
+        return ModelSpeculator(executor.draft_model, cache, ngrams=config.speculate != "off")
     if config.speculate == "off":
         return NoSpeculator()
     if executor.same_bits and executor.depth == 1:
@@ -212,12 +219,48 @@ def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
 
         return make_cluster_driver(config, compute)
     model = make_model(config, compute)
-    num_pages = config.num_pages or _num_pages(config, compute, model)
+    draft = None if config.draft_model is None else _draft_model(config, config.draft_model, compute, model)
+    num_pages = config.num_pages or _num_pages(config, compute, model, draft)
     if not compute.on_cpu:
         from aici_engine.ahead_executor import AheadExecutor
 
         return AheadExecutor(cast("AheadModel", model), num_pages=num_pages, page_size=compute.page_size)
-    return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)
+    if draft is None:
+        return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)
+    vocab_size = len(_token_bytes(config.model_dir))
+    drafting = PagedDraftModel(draft, num_pages=num_pages, page_size=compute.page_size, vocab_size=vocab_size)
+    return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size, draft_model=drafting)
+
+
+def _draft_model(config: EngineConfig, folder: Path, compute: ComputeDevice, model: "Model") -> "Model":
+    """Load the draft model, without the adapter of `model`. Raises UsageError if it cannot draft for `model`."""
+    if not (compute.on_cpu and model.same_bits):
+        raise no_drafts("drafts need the kernels, which do not run the whole model", param="draft_model")
+    check_model_files(folder)
+    tokens = _token_bytes(config.model_dir)
+    if _token_bytes(folder) != tokens:
+        raise _no_draft_model(f"the draft model in {folder} has other tokens than the model in {config.model_dir}")
+    dtype = config.draft_dtype or config.dtype
+    of_draft = replace(config, model_dir=folder, dtype=dtype, lora=None, draft_model=None, draft_dtype=None)
+    draft = make_model(of_draft, compute, beside=model)
+    if not draft.same_bits:
+        raise _no_draft_model(f"the kernels do not run the whole draft model in {folder}")
+    if draft.vocab_size < len(tokens):
+        raise _no_draft_model(f"the draft model has logits for {draft.vocab_size} of {len(tokens)} tokens")
+    return draft
+
+
+def _no_draft_model(why: str) -> UsageError:
+    return UsageError(
+        why,
+        hint="give a model of the same family, or the model itself with draft_dtype int4",
+        cli_hint="give a model of the same family, or the model itself with --draft-dtype int4",
+        param="draft_model",
+    )
+
+
+def _token_bytes(folder: Path) -> list[bytes]:
+    return read_vocabulary(tokenizer_file(str(folder)).read_bytes()).token_bytes
 
 
 def _context(config: EngineConfig, context: int) -> int:
@@ -225,8 +268,10 @@ def _context(config: EngineConfig, context: int) -> int:
     return min(context, config.max_context or context)
 
 
-def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model") -> int:
-    page_bytes = model.token_bytes * compute.page_size
+def _num_pages(config: EngineConfig, compute: ComputeDevice, model: "Model", draft: "Model | None" = None) -> int:
+    """Return how many pages to allocate. A page of the cache costs a page of the draft model too."""
+    token_bytes = model.token_bytes + (0 if draft is None else draft.token_bytes)
+    page_bytes = token_bytes * compute.page_size
     free_bytes = config.memory_fraction * compute.free_bytes()
     affordable = int(min(free_bytes, config.cache_bytes or free_bytes) / page_bytes)
     useful = config.max_num_seqs * -(-_context(config, model.context) // compute.page_size)

@@ -37,6 +37,8 @@ SPECULATE_HELP: Final = (
     "Several tokens a forward pass, the same text: ngram (drafts from prompt and output), off, or auto (ngram where "
     "possible)."
 )
+DRAFT_MODEL_HELP: Final = "A smaller model with the same tokens, which drafts: several tokens a pass, the same text."
+DRAFT_DTYPE_HELP: Final = "Format of the draft model's weights (default: that of --dtype)."
 MAX_PRIORITY = 1 << 31
 BACKGROUND_PRIORITY: Final = 1 << 20
 """A request with this priority or a later one is in the background: computed only if nothing else has work."""
@@ -94,6 +96,9 @@ class EngineConfig:
     `speculate`: with ngram, a forward pass computes drafted tokens too, where that is faster. The text is the same.
     Only models on the kernels draft, in one process: their logits do not depend on how a text is cut into passes. With
     other models ngram is refused, and auto is off.
+    `draft_model`: the folder of a smaller model with the same tokens, which drafts too, or the model's own folder with
+    a smaller `draft_dtype`; `None` takes `dtype`. Needs what ngram needs. An adapter changes the model alone. With
+    `speculate`, a sequence takes the longer draft.
 
     `cache_bytes`: the most bytes of the KV cache, if `memory_fraction` allows more. `kv_cache_dtype`: see
     `KVCacheDtype`; int8 runs on the kernels alone, in one process.
@@ -138,6 +143,8 @@ class EngineConfig:
     prefix_cache: bool = True
     calm_rounds: int = 12
     speculate: Speculation = DEFAULT_SPECULATION
+    draft_model: Path | None = None
+    draft_dtype: Dtype | None = None
     stages: tuple[str, ...] = ()
     cuts: tuple[int, ...] = ()
     token_file: Path | None = None
@@ -153,6 +160,8 @@ class EngineConfig:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UsageError(f"dtype {self.dtype!r} is not known", hint=f"use one of {', '.join(DTYPES)}")
+        if self.draft_dtype is not None and self.draft_dtype not in DTYPES:
+            raise UsageError(f"draft_dtype {self.draft_dtype!r} is not known", hint=f"use one of {', '.join(DTYPES)}")
         if self.device not in DEVICES:
             raise UsageError(f"device {self.device!r} is not known", hint=f"use one of {', '.join(DEVICES)}")
         if self.speculate not in SPECULATIONS:
@@ -210,14 +219,22 @@ class EngineConfig:
             self._check_vllm()
 
     def _check_speculation(self) -> None:
-        if self.speculate != "ngram":
+        if self.draft_dtype is not None and self.draft_model is None:
+            raise UsageError(
+                "draft_dtype has no effect without a draft model",
+                hint="leave draft_dtype out, or give draft_model",
+                cli_hint="leave --draft-dtype out, or give --draft-model",
+                param="draft_dtype",
+            )
+        if self.draft_model is None and self.speculate != "ngram":
             return
+        param = "speculate" if self.draft_model is None else "draft_model"
         if self.vllm is not None:
-            raise no_drafts("speculate has no effect with vLLM")
+            raise no_drafts(f"{param} has no effect with vLLM", param)
         if self.stages or self.nodes or self.ray_address is not None:
-            raise no_drafts("drafts are not implemented for a model that is divided over stages")
+            raise no_drafts("drafts are not implemented for a model that is divided over stages", param)
         if self.device == "cuda":
-            raise no_drafts("drafts need the kernels, which run on the CPU only")
+            raise no_drafts("drafts need the kernels, which run on the CPU only", param)
 
     def _check_vllm(self) -> None:
         if self.dtype in ("int8", "int4"):
@@ -293,8 +310,10 @@ class EngineConfig:
             raise UsageError(f"replay_timeout_s must be above 0, not {self.replay_timeout_s}")
 
 
-def no_drafts(why: str) -> UsageError:
+def no_drafts(why: str, param: str = "speculate") -> UsageError:
     """Return the error of a configuration that asks for drafts which the engine cannot compute."""
+    if param == "draft_model":
+        return UsageError(why, hint="leave draft_model out", cli_hint="leave --draft-model out", param=param)
     return UsageError(
         why,
         hint="leave speculate out, or use speculate auto: drafts where the engine can draft",

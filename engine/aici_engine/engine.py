@@ -102,7 +102,8 @@ class Engine:
         self._vocabulary = (runtime.vocab_size, runtime.eos_token)
         self._components = (build or _builder(config))(config, runtime, on_step, heartbeat, on_guest_time)
         self._use = contextlib.ExitStack()
-        self._use.enter_context(in_use(config.model_dir))
+        for folder in filter(None, (config.model_dir, config.draft_model)):
+            self._use.enter_context(in_use(folder))
         self._loop = self._components.loop
         if on_fatal is not None:
             self._loop.on_fatal = on_fatal

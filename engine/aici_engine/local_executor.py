@@ -6,6 +6,7 @@ import numpy as np
 
 from aici_engine.arrays import Array
 from aici_engine.cache.ids import PageId
+from aici_engine.draft_model import PagedDraftModel
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.model.interface import Model
 from aici_engine.pooling import FinalStates
@@ -28,11 +29,13 @@ class ComputedStep(PendingStep):
 
 
 class LocalExecutor(Executor):
-    """Runs `model` on the calling thread, with one step in flight."""
+    """Runs `model` on the calling thread, with one step in flight. `draft_model` guesses tokens between the steps."""
 
     depth = 1
 
-    def __init__(self, model: Model, *, num_pages: int, page_size: int) -> None:
+    def __init__(
+        self, model: Model, *, num_pages: int, page_size: int, draft_model: PagedDraftModel | None = None
+    ) -> None:
         self.vocab_size = model.vocab_size
         self.context = model.context
         self.eos_tokens = model.eos_tokens
@@ -42,6 +45,9 @@ class LocalExecutor(Executor):
         self.states_size = model.states_size
         self.same_bits = model.same_bits
         self.memory_bytes = model.weight_bytes + num_pages * page_size * model.token_bytes
+        if draft_model is not None:
+            self.memory_bytes += draft_model.memory_bytes
+        self.draft_model = draft_model
         self._model = model
         self._storage = model.make_storage(num_pages=num_pages, page_size=page_size)
 
@@ -64,5 +70,7 @@ class LocalExecutor(Executor):
     def discard(self, pages: Sequence[PageId]) -> None:
         if self.device == "cpu":
             self._storage.discard(pages)
+            if self.draft_model is not None:
+                self.draft_model.discard(pages)
 
     def close(self) -> None: ...

@@ -7,7 +7,8 @@ from typing import TypedDict
 
 PHASES = ("inbox", "admit", "round", "decide", "ask", "batch", "forward", "answers", "sample", "commit", "output")
 """The phases in the order of a step. `round`, `ask` and `answers` talk to the controller runtime; `answers` also waits
-for guests slower than the model. `sample` includes masks and, on a GPU, the wait for the end of `forward`."""
+for guests slower than the model. `decide` includes the passes of a draft model. `sample` includes masks and, on a GPU,
+the wait for the end of `forward`."""
 _MAX_STEPS = 1024
 
 

@@ -244,6 +244,8 @@ class Scheduler:
             if draft and self._cache.reserve(seq.seq_id, seq.progress.num_computed + num_tokens + len(draft)):
                 fitting[seq.seq_id] = draft
                 room -= len(draft)
+            elif seq.seq_id in drafts:
+                self._cache.truncate(seq.seq_id, seq.progress.num_computed + num_tokens)
         plan.drafts = fitting
 
     def advance(self, plan: StepPlan) -> None:

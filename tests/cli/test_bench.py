@@ -124,9 +124,10 @@ def test_constraint_accounts_for_every_process() -> None:
     assert sum(used for name, used in constrained.items() if name in ("aicirt-seq", "aicirt-pool")) > 0
 
 
-def test_speculate_compares_the_texts() -> None:
+@pytest.mark.parametrize("drafts", [(), ("--draft-model", "default", "--draft-dtype", "int4")])
+def test_speculate_compares_the_texts(drafts: tuple[str, ...]) -> None:
     work = ("--quick", "--batch", "2", "--kind", "free", "--num-tokens", "24", "--json")
-    done = aici("bench", "speculate", *work)
+    done = aici("bench", "speculate", *work, *drafts)
     assert done.returncode == 0, done.stderr
     plain, constrained = json.loads(done.stdout)
     assert (plain["constrained"], constrained["constrained"]) == (False, True)

@@ -16,6 +16,7 @@ from tests.support.cli import aici
         (ModelFlags(server="http://h", dtype="int4"), "--dtype"),
         (ModelFlags(server="http://h", kv_cache_dtype="int8"), "--kv-cache-dtype"),
         (ModelFlags(server="http://h", device="cpu"), "--device"),
+        (ModelFlags(server="http://h", draft_model="default"), "--draft-model"),
         (ModelFlags(server="http://h", threads=1), "--threads"),
         (ModelFlags(server="http://h", adapter=Path("a")), "--adapter"),
     ],
@@ -32,8 +33,14 @@ def test_a_folder_without_an_adapter_is_refused_before_anything_is_loaded(tmp_pa
     assert "adapter_config.json" in done.stderr
 
 
-@pytest.mark.parametrize("option", ["--dtype", "--kv-cache-dtype", "--speculate"])
+@pytest.mark.parametrize("option", ["--dtype", "--kv-cache-dtype", "--speculate", "--draft-dtype"])
 def test_an_unknown_value_is_refused_in_our_words(option: str) -> None:
     done = aici("run", option, "foo", "Hello")
     assert done.returncode == 2
     assert done.stderr.startswith(f"error: Invalid value for '{option}': 'foo' is not one of 'auto', ")
+
+
+def test_a_draft_model_that_is_nowhere_is_refused() -> None:
+    done = aici("run", "--draft-model", "nowhere", "Hello")
+    assert done.returncode == 2
+    assert "nowhere" in done.stderr

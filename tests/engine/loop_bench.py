@@ -50,7 +50,7 @@ def as_it_is(_name: str, part: Any) -> Any:
 class LoopBench:
     """Run requests on a loop, in a context. At the end, check that the cache and the runtime hold nothing.
 
-    `wrap(name, part)` returns a replacement for a part of the loop.
+    `speculator` may be a function of the cache. `wrap(name, part)` returns a replacement for a part of the loop.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class LoopBench:
         max_batch_tokens: int = 32,
         calm_rounds: int = 8,
         replay_timeout_s: float = 30.0,
-        speculator: Speculator | None = None,
+        speculator: Speculator | Callable[[KVCache], Speculator] | None = None,
         kept_eos: TokenId | None = None,
         wrap: Callable[[str, Any], Any] = as_it_is,
     ) -> None:
@@ -86,7 +86,7 @@ class LoopBench:
                     max_batch_tokens=max_batch_tokens,
                     prefill_budget=PrefillBudget(None),
                     depth=executor.depth,
-                    speculator=speculator,
+                    speculator=speculator(self.cache) if callable(speculator) else speculator,
                 ),
             ),
             session=wrap(

@@ -66,7 +66,7 @@ class FixedSpeculator(Speculator):
 
 
 class Bench(LoopBench):
-    def __init__(self, executor: NullExecutor, speculator: Speculator | None = None, **options: Any) -> None:
+    def __init__(self, executor: NullExecutor, speculator: Any = None, **options: Any) -> None:
         more: dict[str, Any] = {"calm_rounds": 3, "speculator": speculator} | options
         super().__init__(executor, ReadyRuntime({"program": Traced}), host_sampler(), **more)
 

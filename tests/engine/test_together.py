@@ -12,6 +12,8 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import Event, FinishEvent, ScoreEvent, TokenEvent
 from aici_engine.request import ControllerCall, Request, RequestHandle
+from aici_engine.speculation.model_speculator import ModelSpeculator
+from aici_engine.speculation.pass_times import PassTimes
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Told, by_fork
 from tests.engine.support import ScriptedRuntime, write_tiny_model
@@ -126,9 +128,13 @@ def kernels_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.one_process
+@pytest.mark.parametrize("drafter", ["ngram", "model", "both"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
-def test_with_drafts_as_without(kernels_model: Path, seed: int) -> None:
+def test_with_drafts_as_without(kernels_model: Path, seed: int, drafter: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Few pages and late guests beside drafts of any quality. Masks make the last requests repeat their prompts."""
+    if drafter != "ngram":  # the draft model of a tiny model is not faster
+        monkeypatch.setattr(ModelSpeculator, "_draft_s", lambda *_: 0.0)
+        monkeypatch.setattr(PassTimes, "expected_s", lambda *_: 1.0)
     chance = random.Random(seed)
     requests = list(_requests(chance))
     for end in ([], [("back", 4, "é"), ("any", 3)], [_FORK], [("force", "abcabd"), ("say", "abc")]):
@@ -139,7 +145,8 @@ def test_with_drafts_as_without(kernels_model: Path, seed: int) -> None:
         wanted = [list(_submit(engine, 0.0, 0, **request).events()) for request in requests]
     together = EngineConfig(
         model_dir=kernels_model, num_pages=chance.randint(8, 12), page_size=16, max_num_seqs=chance.randint(2, 8),
-        max_batch_tokens=64, calm_rounds=chance.choice([1, 2]), speculate="ngram",
+        max_batch_tokens=64, calm_rounds=chance.choice([1, 2]), speculate="off" if drafter == "model" else "ngram",
+        draft_model=None if drafter == "ngram" else kernels_model, draft_dtype=None if drafter == "ngram" else "int4",
     )  # fmt: skip
     how_late = chance.choice([0.0, 0.3])
     with Engine(together, runtime=ScriptedRuntime({"slow": Slow})) as engine:

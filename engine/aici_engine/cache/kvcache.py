@@ -160,11 +160,11 @@ class KVCache:
     # Giving pages back.
 
     def truncate(self, seq_id: SeqId, num_tokens: int) -> None:
-        """Keep at most the first `num_tokens` tokens, and release the pages beyond."""
+        """Keep at most the first `num_tokens` tokens, and release the pages beyond these."""
         table = self._tables[seq_id]
         table.num_cached = min(table.num_cached, num_tokens)
         del table.path[table.num_cached // self.page_size :]
-        keep = self.num_pages_for(table.num_cached)
+        keep = self.num_pages_for(num_tokens)
         self._pool.release(table.pages[keep:])
         del table.pages[keep:]
 

@@ -38,13 +38,15 @@ from aici_engine.native.thread_pool import ThreadPool
 _log = logging.getLogger(__name__)
 
 
-def make_model(config: EngineConfig, compute: ComputeDevice) -> Model:
-    """Load the model of `config.model_dir`.
+def make_model(config: EngineConfig, compute: ComputeDevice, beside: Model | None = None) -> Model:
+    """Load the model of `config.model_dir`. `beside`: a model that never computes at the same time shares its threads.
 
     Raises UsageError if the folder holds no decoder that the engine can run.
     """
     library = load() if compute.on_cpu else None
-    pool = None if library is None else ThreadPool(library, config.num_threads or default_threads())
+    pool = beside.pool if isinstance(beside, NativeModel) else None
+    if pool is None and library is not None:
+        pool = ThreadPool(library, config.num_threads or default_threads())
     if pool is None:
         reason = "no kernels run here"
     elif compute.page_size % LANES:

@@ -8,7 +8,7 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 
 from aici_base.errors import UsageError
 from aici_engine.chat.settings import ChatSettings
-from aici_engine.config import EngineConfig
+from aici_engine.config import EngineConfig, no_drafts
 
 LogFormat: TypeAlias = Literal["json", "text"]
 
@@ -275,6 +275,8 @@ class ServerConfig:
                 "a model with an adapter has no replicas on other machines",
                 hint="merge the adapter into the model's files with peft",
             )
+        if self.models[0].engine.draft_model is not None:
+            raise no_drafts("replicas on other machines have no draft model", param="draft_model")
 
     def _check_replicas(self, *, is_divided: bool) -> None:
         if is_divided:

@@ -17,7 +17,7 @@ _HOPE: Final = 0.97
 less than the least gain of drafts, so that nothing is tried where each token costs as much as another."""
 _MOST: Final = 1.5
 """A pass counts at most so many times the expected time."""
-_FRESH: Final = 512
+_FRESH: Final = 128
 """A measurement is forgotten after so many passes."""
 _MOST_WEIGHT: Final = 10
 """More passes of a size make its time no more certain: old passes have little part in the moving average."""

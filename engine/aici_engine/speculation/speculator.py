@@ -17,7 +17,7 @@ from aici_engine.speculation.pass_times import PassTimes
 from aici_engine.speculation.walk_times import WalkTimes
 from aici_engine.step_plan import Drafts, StepPlan
 
-_MOST_A_SEQUENCE: Final = 15
+MOST_A_SEQUENCE: Final = 15
 _MOST_A_STEP: Final = 32
 _MOST_PENDING: Final = 8
 """A step with more pending tokens of a sequence has a prompt: nothing is drafted."""
@@ -31,7 +31,10 @@ class Speculator(Protocol):
     """Owned by the scheduler. Used by the engine's thread alone."""
 
     def drafts(self, plan: StepPlan) -> Drafts:
-        """Return the drafted tokens of the sequences that shall have any."""
+        """Return the drafted tokens of the sequences that shall have any.
+
+        An empty draft gives the pages back that were reserved for a draft.
+        """
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
         """The pass of `plan` took `time_s` seconds."""
@@ -56,7 +59,7 @@ class NoSpeculator(Speculator):
     def forget(self, seq_id: SeqId) -> None: ...
 
 
-class _Costs(NamedTuple):
+class Costs(NamedTuple):
     """`passes_s[k]`: a pass with k drafted tokens. `least_rate`: the tokens a second that a step with drafts must
     exceed. `least_probability`: a less likely token costs more than the token is worth."""
 
@@ -79,12 +82,9 @@ class NgramSpeculator(Speculator):
         costs = self._costs(num_tokens=sum(chunk.num_tokens for chunk in plan.chunks), num_seqs=len(plan.chunks))
         if costs is None:
             return {}
-        walks_s, found = {}, {}
-        for chunk in plan.chunks:
-            seq = chunk.seq
-            if may_draft(seq) and (draft := self._draft(seq, costs.least_probability)).tokens:
-                found[seq.seq_id] = draft
-                walks_s[seq.seq_id] = self._walks.expected_s(with_guest=seq.controller is not None)
+        seqs = [chunk.seq for chunk in plan.chunks if may_draft(chunk.seq)]
+        found = self._find(seqs, costs, num_seqs=len(plan.chunks))
+        walks_s = {seq.seq_id: self._walk_s(seq) for seq in seqs if seq.seq_id in found}
         lengths = _lengths(found, walks_s, costs, num_seqs=len(plan.chunks))
         return {seq_id: found[seq_id].tokens[:length] for seq_id, length in lengths.items()}
 
@@ -100,6 +100,15 @@ class NgramSpeculator(Speculator):
     def forget(self, seq_id: SeqId) -> None:
         self._drafters.pop(seq_id, None)
 
+    def _find(self, seqs: list[Sequence], costs: Costs, *, num_seqs: int) -> dict[SeqId, Draft]:  # noqa: ARG002
+        """Return the drafts of those of `seqs` that have any. `num_seqs`: of the step."""
+        drafts = {seq.seq_id: self._draft(seq, costs.least_probability) for seq in seqs}
+        return {seq_id: draft for seq_id, draft in drafts.items() if draft.tokens}
+
+    def _walk_s(self, seq: Sequence) -> float:
+        """Return about how many seconds a right token of the sequence takes after the pass."""
+        return self._walks.expected_s(with_guest=seq.controller is not None)
+
     def _draft(self, seq: Sequence, least_probability: float) -> Draft:
         drafter = self._drafters.get(seq.seq_id)
         if drafter is None:
@@ -107,25 +116,25 @@ class NgramSpeculator(Speculator):
             self._drafters[seq.seq_id] = drafter
         drafter.read(seq.tokens)
         # The token after the last drafted token is sampled too.
-        return drafter.draft(min(_MOST_A_SEQUENCE, seq.room - 1), least_probability)
+        return drafter.draft(min(MOST_A_SEQUENCE, seq.room - 1), least_probability)
 
-    def _costs(self, *, num_tokens: int, num_seqs: int) -> _Costs | None:
+    def _costs(self, *, num_tokens: int, num_seqs: int) -> Costs | None:
         """Return what drafts cost in a step of `num_seqs` sequences; None if not even right drafts can pay."""
         age, time_s = self._times.age(num_tokens), self._times.expected_s(num_tokens)
         if time_s is None or age is None or age >= _CHECK:
             return None
         passes_s = [time_s]
         least_rate, least_probability, can_pay = _LEAST_GAIN * num_seqs / time_s, 1.0, False
-        for num_drafted in range(1, min(_MOST_A_STEP, num_seqs * _MOST_A_SEQUENCE) + 1):
+        for num_drafted in range(1, min(_MOST_A_STEP, num_seqs * MOST_A_SEQUENCE) + 1):
             pass_s = self._times.expected_s(num_tokens + num_drafted) or time_s
             passes_s.append(pass_s)
             can_pay = can_pay or num_seqs + num_drafted > least_rate * pass_s
             least_probability = min(least_probability, (pass_s / time_s - 1) * num_seqs / num_drafted)
-        return _Costs(passes_s, least_rate, least_probability) if can_pay else None
+        return Costs(passes_s, least_rate, least_probability) if can_pay else None
 
 
 def _lengths(
-    found: Mapping[SeqId, Draft], walks_s: Mapping[SeqId, float], costs: _Costs, *, num_seqs: int
+    found: Mapping[SeqId, Draft], walks_s: Mapping[SeqId, float], costs: Costs, *, num_seqs: int
 ) -> dict[SeqId, int]:
     """Return how many tokens of the drafts to compute: the likeliest tokens, as many as pay.
 

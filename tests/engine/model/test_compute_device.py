@@ -63,6 +63,13 @@ def test_a_gpu_that_is_not_there_is_an_error_that_says_what_is(tiny_model: Path)
         ({"speculate": "ngram", "nodes": ("tcp://a:1#k",)}, "drafts are not implemented for a model that is divided"),
         ({"speculate": "ngram", "ray_address": "a:1"}, "drafts are not implemented for a model that is divided"),
         ({"speculate": "ngram", "vllm": VllmSettings()}, "speculate has no effect with vLLM"),
+        ({"draft_dtype": "int4"}, "draft_dtype has no effect without a draft model"),
+        ({"draft_model": Path("d"), "draft_dtype": "int2"}, "draft_dtype 'int2' is not known"),
+        ({"draft_model": Path("d"), "device": "cuda"}, "drafts need the kernels, which run on the CPU only"),
+        ({"draft_model": Path("d"), "stages": ("tcp://a:1#k",)}, "drafts are not implemented for a model that is"),
+        ({"draft_model": Path("d"), "nodes": ("tcp://a:1#k",)}, "drafts are not implemented for a model that is"),
+        ({"draft_model": Path("d"), "ray_address": "a:1"}, "drafts are not implemented for a model that is divided"),
+        ({"draft_model": Path("d"), "vllm": VllmSettings()}, "draft_model has no effect with vLLM"),
     ],
 )
 def test_what_cannot_be_is_refused(asked: Any, message: str) -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from aici_controllers.store import Store
 from aici_engine.cluster.headers import ModelSizes
-from aici_engine.config import EngineConfig
+from aici_engine.config import Dtype, EngineConfig, KVCacheDtype
 from aici_engine.server.config import ModelConfig, ServerConfig
 from aici_engine.server.fleet.cores import CoreShare, divide, physical_cores
 from aici_engine.server.fleet.fleet import ReplicaFleet
@@ -81,12 +81,25 @@ def make_models(config: ServerConfig, counts: KeyCounts | None = None) -> Models
 
 
 def planned_bytes(engine: EngineConfig) -> int:
-    """Return what the weights and a full cache take at most, from the headers of the model's files."""
+    """Return what the weights and a full cache take at most, from the headers of the model's files.
+
+    The draft model counts, with its pages.
+    """
     sizes = ModelSizes.of(engine.model_dir)
-    dtype = sizes.dtype if engine.dtype == "auto" else engine.dtype
     tokens = engine.max_num_seqs * min(sizes.context, engine.max_context or sizes.context)
-    cache = tokens * sizes.token_bytes(sizes.whole, dtype, engine.kv_cache_dtype)
-    return sizes.weight_bytes(sizes.whole, dtype) + min(cache, engine.cache_bytes or cache)
+    weights, token_bytes = _sizes(sizes, engine.dtype, engine.kv_cache_dtype)
+    if engine.draft_model is not None:
+        drafts = ModelSizes.of(engine.draft_model)
+        more, more_bytes = _sizes(drafts, engine.draft_dtype or engine.dtype, engine.kv_cache_dtype)
+        weights, token_bytes = weights + more, token_bytes + more_bytes
+    cache = tokens * token_bytes
+    return weights + min(cache, engine.cache_bytes or cache)
+
+
+def _sizes(sizes: ModelSizes, dtype: Dtype, kv_cache_dtype: KVCacheDtype) -> tuple[int, int]:
+    """Return the bytes of the weights, and of a token in the cache."""
+    dtype = sizes.dtype if dtype == "auto" else dtype
+    return sizes.weight_bytes(sizes.whole, dtype), sizes.token_bytes(sizes.whole, dtype, kv_cache_dtype)
 
 
 def _engines(config: ServerConfig, engine: EngineConfig, store: Store) -> Callable[[], Engines]:

@@ -82,7 +82,8 @@ async def _serve(
         loop.add_signal_handler(signal.SIGHUP, _reload, keys, tls)
     async with contextlib.AsyncExitStack() as stack:
         for model in config.models:
-            stack.enter_context(in_use(model.engine.model_dir))  # also while the model is not loaded
+            for folder in filter(None, (model.engine.model_dir, model.engine.draft_model)):
+                stack.enter_context(in_use(folder))  # also while the model is not loaded
         counts = None if config.limits_file is None else stack.enter_context(SharedCounts(config.limits_file))
         models = await stack.enter_async_context(make_models(config, counts))
         stopping = loop.create_task(stop.wait())
