@@ -21,22 +21,22 @@ sequence only.
 """
 
 import time
-from bisect import insort
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from aici_base.errors import AiciError, ControllerError, UsageError
+from aici_base.errors import AiciError, ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.calm_record import CalmRecord
 from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.guest_patience import GuestPatience
+from aici_engine.control.guest_starts import GuestStarts
 from aici_engine.control.guest_time import GuestTime
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
@@ -48,7 +48,6 @@ from aici_runtime.wire import MidOp, Patience, PostOp, Pre, PreOp, SeqResult, Sp
 if TYPE_CHECKING:
     from aici_engine.request import Share
 
-_Start: TypeAlias = tuple[Sequence, Callable[[BaseException | None], None]]
 _GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
 
 _SHORT_S = 0.001
@@ -102,11 +101,8 @@ class NewFork:
 class GuestSession:
     """Used by the engine's thread alone. Methods that talk to the runtime may raise RuntimeDiedError.
 
-    At most `max_guests` guests live or start at a time, because a guest is a process; further guests start when guests
-    are dropped. `more_guests`: further places, for the first guests of owners without a guest, so that an owner with
-    long runs in all places does not keep others out. Forks do not count: the runtime bounds the number of forks.
-    `new_id` makes the ids of forks. A guest is calm after `calm_rounds` rounds, or sooner (`CalmRecord`); the number
-    doubles for a guest that was wrongly taken for calm.
+    `max_guests`, `more_guests`: see `GuestStarts`. `new_id` makes the ids of forks. A guest is calm after `calm_rounds`
+    rounds, or sooner (`CalmRecord`); the number doubles for a guest that was wrongly taken for calm.
     """
 
     def __init__(
@@ -125,16 +121,10 @@ class GuestSession:
         self._runtime = runtime
         self._output = output
         self._num_logits = num_logits
-        self._max_guests = max_guests
-        self._more_guests = more_guests
         self._eos_tokens = eos_tokens
         self._new_id = new_id
         self._calm_record = CalmRecord(calm_rounds)
-        self._to_start: list[_Start] = []
-        self._started: dict[SeqId, str] = {}
-        """The owners of the guests that live or start, by sequence."""
-        self._begun_at: dict[SeqId, float] = {}
-        """When the guests began to start."""
+        self._starts = GuestStarts(max_guests=max_guests, more_guests=more_guests)
         self._bound: dict[SeqId, Sequence] = {}
         self._posts: list[PostOp] = []
         self._freed: list[SeqId] = []
@@ -160,15 +150,14 @@ class GuestSession:
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
         """Start the guest: owners in turn, and of an owner older sequences first. `done` is called once, on any thread,
         with the error if one occurred."""
-        insort(self._to_start, (seq, done), key=lambda start: start[0].order)
+        self._starts.add(seq, done)
         self._start_next()
 
     def drop(self, seq: Sequence) -> None:
         """The sequence has ended. A bound guest is freed with the next round, an unbound guest at once."""
         if seq.controller is None:
             return
-        self._started.pop(seq.seq_id, None)
-        self._begun_at.pop(seq.seq_id, None)
+        self._starts.remove(seq.seq_id)
         if self._bound.pop(seq.seq_id, None) is not None:
             self._calm_record.add(seq)
             self._freed.append(seq.seq_id)
@@ -182,45 +171,12 @@ class GuestSession:
 
     def failed_to_start(self, seq: Sequence) -> None:
         """The guest did not start. The processor time of its process is unknown: the whole time counts."""
-        if (begun_at := self._begun_at.get(seq.seq_id)) is not None:
+        if (begun_at := self._starts.begun_at(seq.seq_id)) is not None:
             self.guest_time.add({seq.share: time.monotonic() - begun_at})
 
     def _start_next(self) -> None:
-        while (start := self._pop_next()) is not None:
-            seq, done = start
-            assert seq.controller is not None
-            if seq.ending is not None:
-                continue
-            self._started[seq.seq_id] = seq.share.owner
-            self._begun_at[seq.seq_id] = time.monotonic()
-            try:
-                future = self._runtime.instantiate(
-                    req_id=seq.req_id,
-                    prompt=list(seq.tokens),
-                    module_id=seq.controller.module_id,
-                    module_arg=seq.controller.argument,
-                    seed=(seq.sampling.seed or 0) % 2**64,
-                )
-            except AiciError as error:
-                done(error)
-            except TypeError as error:
-                # The argument comes from the caller, so a failure to encode the argument must not end the engine.
-                done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
-            else:
-                future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
-
-    def _pop_next(self) -> _Start | None:
-        """Remove and return the next guest to start, if there is a place: of the owner with the fewest guests, by
-        weight, the oldest."""
-        num_places = self._max_guests - len(self._started) - len(self._freed)
-        if not self._to_start or num_places <= -self._more_guests:
-            return None
-        num_guests = Counter(self._started.values())
-        if num_places <= 0 and all(seq.share.owner in num_guests for seq, _ in self._to_start):
-            return None
-        shares = (seq.share for seq, _ in self._to_start)
-        turns = [num_guests[share.owner] // share.weight for share in shares]
-        return self._to_start.pop(turns.index(min(turns)))
+        # A guest that is to be freed keeps its place until then.
+        self._starts.start(self._runtime, num_leaving=len(self._freed))
 
     def use(self, runtime: ControllerRuntime) -> None:
         """Talk to another runtime. `lost` was called for the previous runtime."""
@@ -228,8 +184,7 @@ class GuestSession:
 
     def lost(self) -> None:
         """The runtime has died, and all guests with it."""
-        self._to_start.clear()
-        self._started.clear()
+        self._starts.clear()
         self._bound.clear()
         self._shares.clear()
         self._posts.clear()
@@ -326,7 +281,7 @@ class GuestSession:
         if not calm or calm.keys() != self._bound.keys() or self._kept or self._heard:
             return
         self._patience.begin_step(running)
-        self._calm = self._early = calm
+        self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
         asked = list(calm.values())
         sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
         sent.to_sample.extend(asked)
@@ -579,7 +534,3 @@ def _clones(parent_id: SeqId, seq_ids: Iterable[SeqId]) -> Iterable[MidOp]:
 
 def _stopped(seq: Sequence) -> FinishReason:
     return FinishReason.EOS if seq.guest.last_was_eos else FinishReason.STOP
-
-
-def _plain(error: BaseException | None) -> BaseException | None:
-    return guest_error(error.message, hint=error.hint) if isinstance(error, ControllerError) else error
