@@ -228,7 +228,12 @@ def make_executor(config: EngineConfig, compute: ComputeDevice) -> Executor:
     if draft is None:
         return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size)
     vocab_size = len(_token_bytes(config.model_dir))
-    drafting = PagedDraftModel(draft, num_pages=num_pages, page_size=compute.page_size, vocab_size=vocab_size)
+    library = load()
+    assert library is not None, "the kernels run the draft model"
+    choose = NativeSampling(library, draft.vocab_size).choose
+    drafting = PagedDraftModel(
+        draft, num_pages=num_pages, page_size=compute.page_size, vocab_size=vocab_size, choose=choose
+    )
     return LocalExecutor(model, num_pages=num_pages, page_size=compute.page_size, draft_model=drafting)
 
 

@@ -44,6 +44,19 @@ def test_the_model_in_int4_drafts_for_its_own_weights() -> None:
         assert stats["cache_usage"] == 0.0
 
 
+def test_a_drawn_text_is_drafted_with_its_own_random_numbers() -> None:
+    folder = default_model_dir()
+    config = EngineConfig(model_dir=folder, dtype="bfloat16", max_context=512)
+    sampling = SamplingParams(temperature=0.9, top_p=0.95, seed=7, max_tokens=150, ignore_eos=True)
+    request = Request(prompt="Once upon a time", sampling=sampling)
+    with Engine(config) as plain, Engine(replace(config, draft_model=folder, draft_dtype="int4")) as drafting:
+        expected = plain.submit(request).wait().tokens
+        assert drafting.submit(request).wait().tokens == expected
+        stats = drafting.get_stats()
+    # Guesses with other random numbers would be right one time in two.
+    assert stats["accepted_tokens"] > 0.7 * stats["drafted_tokens"] > 0
+
+
 @pytest.fixture(scope="module")
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A random model with the tokens of the default model."""

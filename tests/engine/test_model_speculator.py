@@ -22,6 +22,7 @@ from aici_engine.engine import Engine
 from aici_engine.local_executor import LocalExecutor
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.request import ControllerCall, Request
+from aici_engine.sample.pipeline import choose
 from aici_engine.sequences.sequence import Sequence as EngineSequence
 from aici_engine.server.api.models import planned_bytes
 from aici_engine.server.config import ModelConfig, ReplicaCount, ReplicaPlaces, ServerConfig
@@ -415,6 +416,40 @@ def test_the_guess_is_the_likeliest_token_with_its_probability(kernels_model: Pa
     assert len(of_tokens) == EOT + 1 < len(row), "the model has logits of more tokens than the tokenizer"
     assert guess.token == int(np.argmax(of_tokens))
     assert guess.probability == pytest.approx(1 / np.exp(of_tokens - of_tokens.max()).sum(), rel=1e-4)
+
+
+@pytest.mark.one_process
+def test_a_drawn_guess_is_what_the_model_would_draw(kernels_model: Path) -> None:
+    both = local(EngineConfig(model_dir=kernels_model, num_pages=8, draft_model=kernels_model))
+    assert both.draft_model is not None
+    warm = SamplingParams(temperature=2.0)
+    text = DraftText(encode("b" * 20), [PageId(2), PageId(5)], 0, guesses=True, sampling=warm)
+    [row] = both.begin(StepInput([Chunk(SeqId(1), text.tokens, 0, text.pages, 1)])).logits()
+    of_tokens = np.array(row[: both.draft_model.vocab_size])
+    guessed = set()
+    for draw in range(0, 2**64, 2**58):
+        [guess] = both.draft_model.compute([text._replace(draw=draw)])
+        assert guess.token == choose(of_tokens.copy(), warm, draw)
+        guessed.add(guess.token)
+    assert len(guessed) > 5
+
+
+@pytest.mark.one_process
+def test_drawn_texts_are_guessed_with_their_own_random_numbers(kernels_model: Path) -> None:
+    """The draft model has the same weights, and is wrong only where the model draws a token beyond the tokenizer's."""
+    config = EngineConfig(model_dir=kernels_model, num_pages=64)
+    asked = Request(prompt="Hello", sampling=SamplingParams(temperature=1.5, seed=4, max_tokens=60, ignore_eos=True))
+    with Engine(config) as plain:
+        expected = plain.submit(asked).wait().tokens
+    drafting = Engine(replace(config, draft_model=kernels_model))
+    # A pass of a tiny model is too short for guesses to pay: here, they always do.
+    speculator = drafting._loop._scheduler._speculator  # type: ignore[attr-defined]
+    speculator._costs = lambda **_: Costs([1.0] * 16, 0.0, 0.0)
+    with drafting:
+        assert drafting.submit(asked).wait().tokens == expected
+        stats = drafting.get_stats()
+    # With other random numbers, one guess in hundreds would be right.
+    assert 2 * stats["accepted_tokens"] > stats["drafted_tokens"] > 10
 
 
 @pytest.mark.one_process

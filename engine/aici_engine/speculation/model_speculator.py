@@ -1,9 +1,10 @@
 """Drafts by a draft model: a smaller model, or the same weights in a smaller format, guesses the next tokens.
 
-The draft model runs before the forward pass, a token a pass for all sequences that draft. Its time counts: a step
-drafts if the expected tokens a second, passes of the draft model included, exceed those of a step without drafts. The
-time of a pass of the draft model is measured (`pass_times`), and so is how often its guesses are right
-(`acceptance_rates`). A further token is guessed as long as its gain is expected to be worth the time.
+The draft model runs before the forward pass, a token a pass for all sequences that draft. It draws with the random
+numbers that the model will use, so that the two choose the same tokens where they agree. Its time counts: a step drafts
+if the expected tokens a second, passes of the draft model included, exceed those of a step without drafts. The time of
+a pass of the draft model is measured (`pass_times`), and so is how often its guesses are right (`acceptance_rates`). A
+further token is guessed as long as its gain is expected to be worth the time.
 
 Before its first guess, the draft model computes the text so far. That pays if the text goes on for long, which nobody
 knows: a text is taken to go on for as many tokens as it has generated, and `_FIRST_LENGTH` more. A step computes few of
@@ -12,7 +13,10 @@ these tokens, so that other sequences do not wait.
 Where guesses do not pay, one is made now and then: retries may take a small part of the time.
 """
 
+import itertools
+import random
 import time
+from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
@@ -20,6 +24,7 @@ from typing import Final, NamedTuple, Protocol
 from aici_base.ids import SeqId, TokenId
 from aici_engine.cache.ids import PageId
 from aici_engine.cache.kvcache import KVCache
+from aici_engine.sampling_params import SamplingParams
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.speculation.acceptance_rates import AcceptanceRates, Rate
 from aici_engine.speculation.ngram_drafter import Draft
@@ -27,6 +32,7 @@ from aici_engine.speculation.pass_times import PassTimes
 from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator
 from aici_engine.step_plan import Drafts, StepPlan
 
+GREEDY: Final = SamplingParams(temperature=0.0)
 _MOST_MISSING: Final = 64
 """So many tokens of texts are computed before the first guess of a step."""
 _FIRST_LENGTH: Final = 64
@@ -40,12 +46,15 @@ _RETRY_SHARE: Final = 0.02
 
 class DraftText(NamedTuple):
     """The draft model computes `tokens` from position `start` on. `pages`: the page table, complete for the tokens.
-    `guesses`: the next token is asked for."""
+    `guesses`: the next token is asked for. `sampling`, `draw`: how the model will choose the token, and its random
+    number: where the two models agree, both choose the same token."""
 
     tokens: Seq[TokenId]
     pages: Seq[PageId]
     start: int
     guesses: bool
+    sampling: SamplingParams = GREEDY
+    draw: int = 0
 
 
 class Guess(NamedTuple):
@@ -67,7 +76,8 @@ class DraftModel(Protocol):
         """Return how many of the first tokens are computed in these pages."""
 
     def compute(self, texts: Seq[DraftText]) -> list[Guess]:
-        """Compute all texts in one pass. Return the likeliest next tokens of the texts that guess."""
+        """Compute all texts in one pass. Return the next tokens that the draft model chooses for the texts that
+        guess."""
 
 
 @dataclass(slots=True)
@@ -89,13 +99,15 @@ class _Choice(NamedTuple):
 
 @dataclass(slots=True)
 class _Growing:
-    """A draft to which tokens are added. `tokens`: the text, and the guesses."""
+    """A draft to which tokens are added. `tokens`: the text, and the guesses. `draws`: the sequence's next random
+    numbers."""
 
     seq: Sequence
     tokens: list[TokenId]
     reader: _Reader
     draft: Draft
     most: int
+    draws: Iterator[int]
 
 
 class ModelSpeculator(NgramSpeculator):
@@ -205,7 +217,11 @@ class ModelSpeculator(NgramSpeculator):
             room -= len(text.tokens) - text.start
             texts.append(text)
             if text.guesses:
-                growing.append(_Growing(seq, list(seq.tokens), self._reader(seq), Draft([], []), self._most(seq)))
+                draws = _draws_of(seq)
+                texts[-1] = text._replace(draw=next(draws))
+                growing.append(
+                    _Growing(seq, list(seq.tokens), self._reader(seq), Draft([], []), self._most(seq), draws)
+                )
         if not texts:
             return {}
         self._grow(growing, self._compute(texts, costs))
@@ -222,11 +238,13 @@ class ModelSpeculator(NgramSpeculator):
         end = min(len(seq.tokens), start + room)
         if max(seq.tokens[start:end], default=0) >= self._model.vocab_size:
             end = start
-        return DraftText(seq.tokens[:end], pages, start, guesses=end == len(seq.tokens))
+        return DraftText(seq.tokens[:end], pages, start, end == len(seq.tokens), seq.sampling)
 
     def _last_of(self, growing: _Growing) -> DraftText:
         pages = self._cache.page_table(growing.seq.seq_id)
-        return DraftText(growing.tokens, pages, len(growing.tokens) - 1, guesses=True)
+        return DraftText(
+            growing.tokens, pages, len(growing.tokens) - 1, True, growing.seq.sampling, next(growing.draws)
+        )
 
     def _worth_more(self, growing: list[_Growing], num_guessed: int, costs: Costs, rate: float) -> list[_Growing]:
         """Return the drafts for which further guesses are expected to pay, with pages for the guesses so far."""
@@ -286,7 +304,18 @@ class ModelSpeculator(NgramSpeculator):
             return
         self._credit_s = self._retry_s = 0.0
         reader = self._reader(seq)
+        text = text._replace(draw=next(_draws_of(seq)))
         reader.start, reader.guesses = len(seq.tokens), self._compute([text], costs)
+
+
+def _draws_of(seq: Sequence) -> Iterator[int]:
+    """Yield the random numbers with which the next tokens of a sequence will be drawn."""
+    if seq.sampling.greedy:
+        yield from itertools.repeat(0)
+    generator = random.Random()
+    generator.setstate(seq.sampler.random.getstate())
+    while True:
+        yield generator.getrandbits(64)
 
 
 def _expected(rate: float, length: int) -> float:
