@@ -85,6 +85,9 @@ def test_a_server_refuses_one_name_for_two_models(tmp_path: Path) -> None:
     for other in (ModelConfig(engine=engine, name="a"), ModelConfig(engine=engine, name="b", aliases=("x",))):
         with pytest.raises(UsageError, match=r"two models are called [ax]"):
             ServerConfig(models=(one, other))
+    drafting = EngineConfig(model_dir=tmp_path, draft_model=tmp_path)
+    with pytest.raises(UsageError, match="guesses for one model"):
+        ServerConfig(models=(ModelConfig(engine=drafting, name="a"), ModelConfig(engine=drafting, name="b")))
     divided = EngineConfig(model_dir=tmp_path, stages=("tcp://h:1#k",))
     with pytest.raises(UsageError, match="the only model of its server"):
         ServerConfig(models=(one, ModelConfig(engine=divided, name="b")))

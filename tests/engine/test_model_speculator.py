@@ -163,6 +163,24 @@ def test_with_few_pages_no_page_is_kept_or_mistaken(seed: int, wrong: float) -> 
     assert model.passes
 
 
+def test_a_draft_model_that_fails_is_not_used_any_more() -> None:
+    asked = [request | {"limit": 75} for request in requests()[:3]]
+    expected = Bench(executor()).outcomes(asked)
+
+    class Failing(NullDraftModel):
+        def compute(self, texts: Sequence[DraftText]) -> list[Guess]:
+            guesses = super().compute(texts)
+            if len(self.passes) == 3:
+                raise MemoryError("no memory for a pass")
+            return guesses
+
+    model = Failing(follower(asked, by_all_tokens, 1, 0.0))
+    bench = Bench(executor(), lambda cache: TimedSpeculator(model, cache))
+    assert bench.outcomes(asked) == expected
+    assert bench.loop.fatal is None
+    assert len(model.passes) == 3
+
+
 class EmptyDrafts(NoSpeculator):
     """Takes pages for drafts, and drafts nothing. `most`: the pages held before, beyond those for the tokens."""
 

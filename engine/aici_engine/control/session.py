@@ -203,7 +203,8 @@ class GuestSession:
         """
         fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
         if self._early is not None:
-            if not fresh and not left_out and self._early.keys() == self._bound.keys():
+            # Once the last guest is gone, nothing follows the message: its answer is read, and guests are freed, now.
+            if self._early and not fresh and not left_out and self._early.keys() == self._bound.keys():
                 return
             self._settle()
         others = self._bound
@@ -281,10 +282,10 @@ class GuestSession:
         if not calm or calm.keys() != self._bound.keys() or self._kept or self._heard:
             return
         self._patience.begin_step(running)
-        self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
         asked = list(calm.values())
         sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
         sent.to_sample.extend(asked)
+        self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
 
     def _settle(self) -> None:
         """Receive the answers that were asked for early, and keep them until their sequences are in a step."""
@@ -298,6 +299,7 @@ class GuestSession:
         and wanted more than to go on. A fork refused by the runtime counts as failed; its id stays taken until freed.
         """
         answers, self._used = self._used, {}
+        due, self._due = self._due, None
         if self._sent is None:
             return answers
         sent, turn = self._receive()
@@ -317,7 +319,6 @@ class GuestSession:
                 answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         # A second `ask` before the next round must not ask calm guests again.
         self._calm = {}
-        due, self._due = self._due, None
         if due is not None and (others := answers.keys() - due):
             self.keep({seq_id: answers.pop(seq_id).copy() for seq_id in others})
         return answers

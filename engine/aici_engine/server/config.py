@@ -249,6 +249,8 @@ class ServerConfig:
                         hint="give each model a name of its own",
                         cli_hint="--model NAME=MODEL gives a model a name of its own",
                     )
+        if len(self.models) > 1 and any(each.engine.draft_model is not None for each in self.models):
+            raise no_drafts("a draft model guesses for one model, and this server has several", param="draft_model")
         divided = [each for each in self.models if each.engine.stages or each.engine.nodes or each.engine.ray_address]
         if self.replicas.are_several:
             self._check_replicas(is_divided=bool(divided))

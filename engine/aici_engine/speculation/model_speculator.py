@@ -14,6 +14,7 @@ Where guesses do not pay, one is made now and then: retries may take a small par
 """
 
 import itertools
+import logging
 import random
 import time
 from collections.abc import Iterator
@@ -31,6 +32,8 @@ from aici_engine.speculation.ngram_drafter import Draft
 from aici_engine.speculation.pass_times import PassTimes
 from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator
 from aici_engine.step_plan import Drafts, StepPlan
+
+_log = logging.getLogger(__name__)
 
 GREEDY: Final = SamplingParams(temperature=0.0)
 _MOST_MISSING: Final = 64
@@ -122,6 +125,7 @@ class ModelSpeculator(NgramSpeculator):
         self._readers: dict[SeqId, _Reader] = {}
         self._rates = AcceptanceRates()
         self._draft_times = PassTimes()
+        self._has_failed = False
         self._grown: list[SeqId] = []
         """The sequences with pages for guesses in this step."""
         self._credit_s = self._retry_s = 0.0
@@ -129,7 +133,11 @@ class ModelSpeculator(NgramSpeculator):
 
     def drafts(self, plan: StepPlan) -> Drafts:
         self._grown = []
-        drafts = super().drafts(plan)
+        try:
+            drafts = {} if self._has_failed else super().drafts(plan)
+        except Exception as error:  # noqa: BLE001 the engine loop's: every text goes on without guesses
+            _log.error("the draft model failed, and is not used any more", exc_info=error)
+            self._has_failed, drafts = True, {}
         return {**{seq_id: [] for seq_id in self._grown}, **drafts}
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:

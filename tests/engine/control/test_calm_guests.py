@@ -18,6 +18,7 @@ from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Step, by_fork
 from tests.engine.support import EOS, GO_ON, Guest, ScriptedRuntime, encode, wait_for_token
+from tests.support.processes import wait_until
 
 _NEVER = 10**9
 _MAX_FORKS = 3
@@ -156,6 +157,26 @@ def test_guests_that_were_asked_early_while_requests_come_and_go(
     assert told[0] == told[1]
     assert heard[0] == heard[1]
     assert sum(num_kept) >= 8, "answers came before a step in which their sequences were"
+
+
+@pytest.mark.parametrize("how", ["abort", "stop"])
+def test_the_last_guest_is_freed_although_its_next_mask_was_asked_for(tiny_model: Path, how: str) -> None:
+    """The runtime refuses a message before the answer to the last one was read."""
+    runtime = ScriptedRuntime({"program": Program})
+    config = EngineConfig(model_dir=tiny_model, num_pages=64, calm_rounds=1)
+    for _ in range(5):
+        with Engine(config, runtime=runtime) as engine:
+            handle = submit(engine, "program", [("any", 1000)])
+            for _ in range(8):
+                wait_for_token(handle)
+            if how == "abort":
+                handle.abort()
+                handle.wait()
+                # Nothing else happens in the engine that would free the guest.
+                assert wait_until(lambda: not runtime.live, 10)
+    assert not runtime.live
+    with Engine(config, runtime=runtime) as engine:
+        assert submit(engine, "program", [("any", 20)]).wait().error is None
 
 
 def test_calm_guests_compute_while_the_step_is_told(tiny_model: Path) -> None:
