@@ -1,5 +1,7 @@
 """Embeddings of the engine on a tiny model, against the hidden states of transformers."""
 
+import threading
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,9 +41,12 @@ def oracle(folder: Path, text: str, pooling: Pooling) -> npt.NDArray[np.float64]
     return wanted
 
 
-def embed(engine: Engine, texts: list[str], pooling: Pooling) -> list[Vector]:
-    """Embed all texts at the same time."""
+def embed(
+    engine: Engine, texts: list[str], pooling: Pooling, *, submitted: Callable[[], None] = lambda: None
+) -> list[Vector]:
+    """Embed all texts at the same time. `submitted`: called when the engine has all requests."""
     handles = [engine.submit(Request(prompt=text, pooling=pooling)) for text in texts]
+    submitted()
     vectors = []
     for handle, text in zip(handles, texts, strict=True):
         accepted, embedding, end = handle.events()
@@ -89,8 +94,11 @@ def test_a_preempted_prompt_has_the_same_vector(models: dict[str, tuple[Path, in
     small = EngineConfig(model_dir=folder, num_pages=25, page_size=page_size, max_num_seqs=8, max_batch_tokens=9)
     growing = SamplingParams(temperature=0.0, max_tokens=5 * page_size, ignore_eos=True)
     with Engine(small) as engine:
+        # On a busy machine, the growing texts would end before the others come.
+        gate = threading.Event()
+        engine.nudge(lambda: gate.wait(60) or None)
         handles = [engine.submit(Request(prompt=each, sampling=growing)) for each in "pqrs"]
-        crowd = embed(engine, texts, pooling)
+        crowd = embed(engine, texts, pooling, submitted=gate.set)
         assert [handle.wait().reason for handle in handles] == [FinishReason.LENGTH] * 4
         assert engine.get_stats()["num_preemptions"] > 0
     with Engine(EngineConfig(model_dir=folder, page_size=page_size, num_pages=64)) as engine:
