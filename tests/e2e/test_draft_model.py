@@ -13,6 +13,7 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.native.library import describe
 from aici_engine.request import Request
+from aici_engine.speculation.speculator import Costs
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.e2e.test_speculate import Served, requests
 from tests.support.model import default_model_dir
@@ -29,6 +30,12 @@ def served(config: EngineConfig) -> Iterator[Served]:
             yield Served(engine, module_id)
 
 
+def always_draft(engine: Engine) -> None:
+    """Let guesses pay whatever the times are: a busy machine makes single passes slow."""
+    speculator = engine._loop._scheduler._speculator  # type: ignore[attr-defined]
+    speculator._costs = lambda **_: Costs([1.0] * 16, 0.0, 0.0)
+
+
 def test_the_model_in_int4_drafts_for_its_own_weights() -> None:
     """One request after the other, and all together."""
     folder = default_model_dir()
@@ -36,6 +43,7 @@ def test_the_model_in_int4_drafts_for_its_own_weights() -> None:
     with ExitStack() as stack:
         plain = stack.enter_context(served(config))
         drafting = stack.enter_context(served(replace(config, draft_model=folder, draft_dtype="int4")))
+        always_draft(drafting.engine)
         for asked in [*([request] for request in requests()), requests()]:
             assert drafting.told(asked) == plain.told(asked)
         stats = drafting.engine.get_stats()
@@ -50,11 +58,12 @@ def test_a_drawn_text_is_drafted_with_its_own_random_numbers() -> None:
     sampling = SamplingParams(temperature=0.9, top_p=0.95, seed=7, max_tokens=150, ignore_eos=True)
     request = Request(prompt="Once upon a time", sampling=sampling)
     with Engine(config) as plain, Engine(replace(config, draft_model=folder, draft_dtype="int4")) as drafting:
+        always_draft(drafting)
         expected = plain.submit(request).wait().tokens
         assert drafting.submit(request).wait().tokens == expected
         stats = drafting.get_stats()
-    # Guesses with other random numbers would be right one time in two.
-    assert stats["accepted_tokens"] > 0.7 * stats["drafted_tokens"] > 0
+    # Guesses with other random numbers would give half of the tokens.
+    assert stats["accepted_tokens"] > 105
 
 
 @pytest.fixture(scope="module")
