@@ -35,7 +35,7 @@ from aici_engine.step_plan import Drafts, StepPlan
 
 _log = logging.getLogger(__name__)
 
-GREEDY: Final = SamplingParams(temperature=0.0)
+_GREEDY: Final = SamplingParams(temperature=0.0)
 _MOST_MISSING: Final = 64
 """So many tokens of texts are computed before the first guess of a step."""
 _FIRST_LENGTH: Final = 64
@@ -56,7 +56,7 @@ class DraftText(NamedTuple):
     pages: Seq[PageId]
     start: int
     guesses: bool
-    sampling: SamplingParams = GREEDY
+    sampling: SamplingParams = _GREEDY
     draw: int = 0
 
 

@@ -24,19 +24,6 @@ static uint8_t *put(uint8_t *to, const uint8_t *from, size_t length) {
     return to + length;
 }
 
-static uint8_t *put_number(uint8_t *to, uint64_t number) {
-    uint8_t digits[20];
-    uint32_t count = 0;
-    do {
-        digits[count++] = (uint8_t)('0' + number % 10);
-        number /= 10;
-    } while (number != 0);
-    while (count != 0) {
-        *to++ = digits[--count];
-    }
-    return to;
-}
-
 static uint8_t *put_word(uint8_t *to, uint32_t word) { return put(to, (const uint8_t *)&word, sizeof word); }
 
 static uint64_t now_ns(void) {

@@ -97,16 +97,8 @@ static uint32_t read_turn(struct calm_turns *turns, const uint8_t *message, size
 }
 
 static uint8_t *put_list(uint8_t *to, uint32_t number) {
-    uint8_t digits[10];
-    uint32_t count = 0;
-    do {
-        digits[count++] = (uint8_t)('0' + number % 10);
-        number /= 10;
-    } while (number != 0);
     *to++ = '[';
-    while (count != 0) {
-        *to++ = digits[--count];
-    }
+    to = put_number(to, number);
     *to++ = ']';
     return to;
 }

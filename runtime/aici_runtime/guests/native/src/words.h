@@ -1,4 +1,4 @@
-/* The words of a worker slot, shared with the stepper's process, and futexes on them. */
+/* The words of a worker slot, shared with the stepper's process, futexes on them, and numbers in decimal. */
 #pragma once
 
 #include <linux/futex.h>
@@ -27,4 +27,18 @@ static inline void wait_while(uint8_t *slot, uint32_t offset, uint32_t word) {
     while (load(slot, offset) == word) {
         syscall(SYS_futex, slot + offset, FUTEX_WAIT, word, WAIT_FOR_EVER, NULL, 0);
     }
+}
+
+/* Write a number in decimal. Return the end. */
+static inline uint8_t *put_number(uint8_t *to, uint64_t number) {
+    uint8_t digits[20];
+    uint32_t count = 0;
+    do {
+        digits[count++] = (uint8_t)('0' + number % 10);
+        number /= 10;
+    } while (number != 0);
+    while (count != 0) {
+        *to++ = digits[--count];
+    }
+    return to;
 }
