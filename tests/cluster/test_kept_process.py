@@ -1,12 +1,12 @@
 """A child that is started again when it ends, and never outlives its owner."""
 
 import contextlib
-import select
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -40,7 +40,7 @@ def turn(process: KeptProcess, done: Callable[[], bool], timeout_s: float = 20) 
     while not done():
         assert time.monotonic() < limit, process.last_words()
         wait_s = limit - time.monotonic() if process.deadline is None else max(0, process.deadline - time.monotonic())
-        select.select(process.fds, [], [], wait_s)
+        wait(process.fds, wait_s)
         process.advance()
 
 

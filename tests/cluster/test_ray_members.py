@@ -3,10 +3,10 @@
 import contextlib
 import importlib.util
 import os
-import select
 import socket
 import time
 from collections.abc import Callable, Iterator
+from multiprocessing.connection import wait
 from pathlib import Path
 
 import pytest
@@ -42,7 +42,7 @@ class Owner:
             assert time.monotonic() - begin < timeout_s, "\n".join(p.last_words() for p in self.processes)
             for process in self.processes:
                 process.advance()
-            select.select([fd for process in self.processes for fd in process.fds], [], [], 0.05)
+            wait([fd for process in self.processes for fd in process.fds], 0.05)
         return time.monotonic() - begin
 
 

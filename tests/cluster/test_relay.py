@@ -1,10 +1,10 @@
 """The relay of tests/support/relay.py, against plain sockets."""
 
-import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import wait
 
 import pytest
 
@@ -25,7 +25,7 @@ class _Server:
         try:
             while True:
                 connection, _ = self.listener.accept()
-                if select.select([connection], [], [], 0.5)[0]:  # here, not in threads: they have no order
+                if wait([connection], 0.5):  # here, not in threads: they have no order
                     self.first.append(connection.recv(8, socket.MSG_PEEK))
                 threading.Thread(target=self._echo, args=[connection], daemon=True).start()
         except OSError:

@@ -6,12 +6,12 @@ import json
 import os
 import pty
 import re
-import select
 import subprocess
 import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -296,6 +296,6 @@ def until(terminal: int, wanted: bytes) -> bytes:
     shown = b""
     deadline = time.monotonic() + 60
     while wanted not in shown:
-        assert select.select([terminal], [], [], max(0.0, deadline - time.monotonic()))[0], shown
+        assert wait([terminal], max(0.0, deadline - time.monotonic())), shown
         shown += os.read(terminal, 1 << 16)
     return shown

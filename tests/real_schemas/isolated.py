@@ -4,10 +4,10 @@ The limit is CPU time of the process, so that the load of the machine decides no
 """
 
 import json
-import select
 import signal
 import subprocess
 import sys
+from multiprocessing.connection import wait
 from typing import Any
 
 _MODULE = "tests.real_schemas.worker"
@@ -36,7 +36,7 @@ class Isolated:
         try:
             process.stdin.write(json.dumps({"schema": schema, "texts": texts}) + "\n")
             process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], self._limit_s * _WALL_TIMES)
+            ready = wait([process.stdout], self._limit_s * _WALL_TIMES)
             line = process.stdout.readline() if ready else ""
         except BrokenPipeError:
             ready, line = [process.stdout], ""

@@ -8,10 +8,10 @@ answer is the process's id in the machine, with a pidfd. End of file on the sock
 import contextlib
 import json
 import os
-import select
 import signal
 import socket
 import sys
+from multiprocessing.connection import wait
 from typing import NoReturn
 
 
@@ -24,7 +24,7 @@ def main(fd: int, hostname: str) -> NoReturn:
     socket.send_fds(starter, [b"up"], [os.pidfd_open(os.getpid())])
     statuses: dict[int, int] = {}
     while True:
-        ready, _, _ = select.select([starter, woken], [], [])
+        ready = wait([starter, woken])
         if starter in ready:
             request, fds, _, _ = socket.recv_fds(starter, 1 << 20, 4)
             if not request:

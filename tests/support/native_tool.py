@@ -3,9 +3,9 @@ questions, because the program answers about a hundred times as many questions a
 
 import json
 import resource
-import select
 import subprocess
 import sys
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any, Final
 
@@ -47,7 +47,7 @@ class NativeTool:
         except BrokenPipeError:
             self.close()
             raise NoAnswerError("the program ended") from None
-        ready, _, _ = select.select([stdout], [], [], self._limit_s)
+        ready = wait([stdout], self._limit_s)
         line = stdout.readline() if ready else b""
         if not line:
             self.close()

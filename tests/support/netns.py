@@ -20,7 +20,6 @@ import json
 import os
 import platform
 import resource
-import select
 import shutil
 import signal
 import socket
@@ -28,6 +27,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Self
@@ -77,7 +77,7 @@ class Process:
         return code
 
     def _ended(self, timeout_s: float) -> int | None:
-        if self.returncode is None and select.select([self._status], [], [], timeout_s)[0]:
+        if self.returncode is None and wait([self._status], timeout_s):
             # The end of file without a status: the machine was gone before.
             self.returncode = int(os.read(self._status, 32) or -signal.SIGKILL)
         return self.returncode

@@ -3,9 +3,9 @@
 import contextlib
 import os
 import pty
-import select
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from multiprocessing.connection import wait
 from pathlib import Path
 
 CTRL_C, CTRL_D = b"\x03", b"\x04"
@@ -26,7 +26,7 @@ class Terminal:
         deadline = time.monotonic() + _PATIENCE_S
         while wanted.encode() not in self._unread:
             left_s = max(0.0, deadline - time.monotonic())
-            assert select.select([self._descriptor], [], [], left_s)[0], f"no {wanted!r} in {self._unread!r}"
+            assert wait([self._descriptor], left_s), f"no {wanted!r} in {self._unread!r}"
             try:
                 self._unread += os.read(self._descriptor, 1 << 16)
             except OSError as error:  # the program has ended
@@ -38,7 +38,7 @@ class Terminal:
         """Read the output to the end, and return the exit code: negative after a signal."""
         with contextlib.suppress(OSError):  # how a terminal ends on Linux
             while True:
-                assert select.select([self._descriptor], [], [], _PATIENCE_S)[0], f"no end after {self._unread!r}"
+                assert wait([self._descriptor], _PATIENCE_S), f"no end after {self._unread!r}"
                 self._unread += os.read(self._descriptor, 1 << 16)
         return os.waitstatus_to_exitcode(os.waitpid(self._pid, 0)[1])
 

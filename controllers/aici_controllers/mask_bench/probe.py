@@ -8,10 +8,10 @@ import contextlib
 import ctypes
 import json
 import os
-import select
 import signal
 import time
 from dataclasses import dataclass, field
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -96,7 +96,7 @@ def _accepts(engine: MaskEngine, case: MaskCase, tokens: list[int]) -> bool:
 def _watch(pid: int, pipe: Any, limit_s: float) -> Findings:
     deadline = time.monotonic() + limit_s
     problem = ""
-    while not select.select([pipe], [], [], _POLL_S)[0]:
+    while not wait([pipe], _POLL_S):
         if time.monotonic() > deadline:
             problem = f"more than {limit_s:.0f} s"
         elif _anonymous_bytes(pid) > MEMORY_MAX_BYTES:

@@ -8,13 +8,13 @@ import contextlib
 import json
 import os
 import resource
-import select
 import signal
 import struct
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from multiprocessing.connection import wait
 from typing import IO, Any, Final
 
 from aici_base.errors import UnavailableError
@@ -64,7 +64,7 @@ class RenderingProcess:
         try:
             process.stdin.write(_LENGTH.pack(len(request)) + request)
             process.stdin.flush()
-            ready, _, _ = select.select([process.stdout], [], [], _WAIT_S)
+            ready = wait([process.stdout.fileno()], _WAIT_S)
             if not ready:
                 self._end()
                 return Rendered("costly", f"the template gave no text within {_WAIT_S:.0f} s")

@@ -9,9 +9,9 @@ last line holds. The process ends when standard input closes.
 
 import json
 import os
-import select
 import sys
 import warnings
+from multiprocessing.connection import wait
 from typing import Any
 
 import ray
@@ -32,7 +32,7 @@ def main() -> None:
         if (line := json.dumps(_members(ray.nodes()))) != told:
             print(line, flush=True)  # noqa: T201
             told = line
-        if select.select([0], [], [], _EVERY_S)[0]:
+        if wait([0], _EVERY_S):
             if not (data := os.read(0, 1 << 16)):
                 return
             *lines, unread = (unread + data).split(b"\n")

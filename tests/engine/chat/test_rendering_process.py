@@ -128,6 +128,22 @@ def test_the_process_ends_with_its_owner() -> None:
     assert wait_until(lambda: _is_gone(int(owner.stdout)), 60)
 
 
+def test_a_server_with_more_connections_than_select_takes() -> None:
+    program = (
+        "import os\n"
+        "from aici_engine.chat.rendering_process import RenderingProcess\n"
+        "from aici_runtime.process import raise_descriptors\n"
+        "raise_descriptors()\n"
+        "connections = [os.dup(0) for _ in range(1024)]\n"
+        "process = RenderingProcess()\n"
+        "print(process('{{ 1 }}', {}).text)\n"
+        "process.close()\n"
+    )
+    assert (
+        subprocess.run([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True, check=True).stdout == "1\n"
+    )
+
+
 def _is_gone(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"

@@ -3,7 +3,7 @@
 import contextlib
 import glob
 import os
-import select
+from multiprocessing.connection import wait
 from pathlib import Path
 
 from tests.wire.support.mailbox import PATIENCE_S, until
@@ -30,6 +30,6 @@ def until_ended(pid: int, patience_s: float) -> None:
     with contextlib.suppress(ProcessLookupError):
         pidfd = os.pidfd_open(pid)
         try:
-            assert select.select([pidfd], [], [], patience_s)[0], f"process {pid} lives"
+            assert wait([pidfd], patience_s), f"process {pid} lives"
         finally:
             os.close(pidfd)
