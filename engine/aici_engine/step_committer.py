@@ -77,27 +77,31 @@ class StepCommitter:
         self._profile.lap("commit")
         tokens = self._sample(result, candidates)
         self._profile.lap("sample")
+        self._tell_all(candidates, tokens)
+        if walks is None:
+            self._ask_early(result, is_appended=False)
         self._append_all(candidates, tokens)
         if walks is not None:
             self._walk(walks, result, tokens)
         self._live.finish_ended()
         self._profile.lap("commit")
-        if self._asks_early:
-            self._ask_early(result)
-            self._profile.lap("ask")
+        self._ask_early(result, is_appended=True)
 
-    def _ask_early(self, result: FlightResult) -> None:
+    def _ask_early(self, result: FlightResult, *, is_appended: bool) -> None:
         """Let guests begin with the masks of the next step, which most likely samples the same sequences."""
-        seqs = [chunk.seq for chunk in result.plan.chunks if chunk.seq.controller is not None]
-        if seqs:
+        if self._asks_early and any(chunk.seq.controller is not None for chunk in result.plan.chunks):
             running = self._queue.running
-            self._live.talk(lambda seqs: self._session.ask_early(seqs, running, result.forward_s), seqs)
+            self._live.talk(
+                lambda time_s: self._session.ask_early(running, time_s, is_appended=is_appended), result.forward_s
+            )
+            self._profile.lap("ask")
 
     def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId]) -> None:
         """Sample the rows of drafted tokens, as far as the drafts are right."""
         while candidates := walks.go_on(tokens):
             tokens = self._choose(result, candidates)
             self._profile.lap("sample")
+            self._tell_all(candidates, tokens)
             self._append_all(candidates, tokens)
         walks.end()
 
@@ -163,6 +167,21 @@ class StepCommitter:
         else:
             self._output.scored(seq)
 
+    def _tell_all(self, candidates: list[Candidate], tokens: Mapping[SeqId, TokenScore | AiciError]) -> None:
+        """Tell the guests of their sampled tokens, before these are appended."""
+        for candidate in candidates:
+            sampled = tokens.get(candidate.seq.seq_id)
+            if candidate.seq.controller is not None and isinstance(sampled, TokenScore):
+                self._tell(candidate, sampled.token_id)
+
+    def _tell(self, candidate: Candidate, token: TokenId) -> None:
+        if token not in self._eos_tokens:
+            self._session.sampled(candidate.seq, token)
+        else:
+            bits = candidate.to_sample.bits
+            is_choice = bits is None or int(np.bitwise_count(bits).sum()) > 1
+            self._session.sampled(candidate.seq, self._eos_for_guests, is_choice=is_choice)
+
     def _append_all(self, candidates: list[Candidate], tokens: Mapping[SeqId, TokenScore | AiciError]) -> None:
         for candidate in candidates:
             if candidate.seq.ending is None:
@@ -177,7 +196,7 @@ class StepCommitter:
             if sampled is None:
                 self._append_nothing(seq, candidate.answer)
             else:
-                self._append_sampled(candidate, sampled)
+                self._append_sampled(seq, sampled)
         except AiciError as error:
             seq.end(FinishReason.FAIL, error)
             return
@@ -198,26 +217,19 @@ class StepCommitter:
         self.tokens_generated += seq.transcript.num_generated - before
         self._queue.settle(seq)
 
-    def _append_sampled(self, candidate: Candidate, score: TokenScore) -> None:
+    def _append_sampled(self, seq: Sequence, score: TokenScore) -> None:
         self.tokens_generated += 1
-        seq = candidate.seq
-        if seq.controller is None and score.token_id in seq.sampling.stop_token_ids:
+        is_eos = score.token_id in self._eos_tokens
+        is_stop = seq.controller is None and score.token_id in seq.sampling.stop_token_ids
+        if is_stop or (is_eos and seq.controller is None):
             self._output.sampled_eos(seq, score)
-            seq.end(FinishReason.EOS)
-        elif score.token_id not in self._eos_tokens:
-            self._output.sampled(seq, score)
-            if seq.controller is not None:
-                self._session.sampled(seq, score.token_id)
-        elif seq.controller is None:
-            self._output.sampled_eos(seq, score)
-            if not seq.sampling.ignore_eos:
+            if is_stop or not seq.sampling.ignore_eos:
                 seq.end(FinishReason.EOS)
-        else:
+        elif is_eos:
             # The controller decides on the meaning of EOS. If the controller goes on, the model must not see an EOS.
             self._output.sampled_eos(seq, score, kept_as=self._kept_eos)
-            bits = candidate.to_sample.bits
-            is_choice = bits is None or int(np.bitwise_count(bits).sum()) > 1
-            self._session.sampled(seq, self._eos_for_guests, is_choice=is_choice)
+        else:
+            self._output.sampled(seq, score)
 
 
 def _with_times(token: TokenScore | AiciError, candidate: Candidate, forward_s: float) -> TokenScore | AiciError:

@@ -8,9 +8,9 @@ A guest is *calm* after a number of rounds in which the guest only went on. No r
 the guest of appended tokens, and the guest computes its mask during the forward pass. If a calm guest wants more than
 to go on, its sequence is not sampled in this step, and the wish is carried out after the pass, as the next round would.
 
-If all guests are calm, `ask_early` asks the guests for the next step as soon as a step has ended. The guests then
-compute while the engine's thread reports tokens and plans, and other cores are idle, rather than beside the forward
-pass. If the next step is not the expected one, the answers are kept.
+If all guests are calm, `ask_early` asks the guests for the next step as soon as the tokens of a step are chosen. The
+guests then compute while the engine's thread reports tokens and plans, and other cores are idle, rather than beside the
+forward pass. If the next step is not the expected one, the answers are kept.
 
 Several steps may be in flight. `answers` of a step comes before the next `round`, because the runtime answers a message
 before the next message. A sequence that waits for a step's logits is *held*: its request is left out of rounds. If a
@@ -273,15 +273,26 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
-    def ask_early(self, seqs: Seq[Sequence], running: Seq[Sequence], expected_s: float) -> None:
-        """Ask for the masks of `seqs` in the next step, if no round need come before. Call when a step has ended.
+    def ask_early(self, running: Seq[Sequence], expected_s: float, *, is_appended: bool) -> None:
+        """Ask for the masks of the next step, if all guests are calm and were told of a token or a splice.
 
-        `expected_s`: see `ask`.
+        `expected_s`: see `ask`. `is_appended`: whether the tokens that guests were told of are appended. If not, no
+        guest is asked if a sequence may end with its token. A second call does nothing if the first has asked.
         """
-        calm = {seq.seq_id: seq for seq in seqs if seq.seq_id in self._bound and self.is_calm(seq)}
-        if not calm or calm.keys() != self._bound.keys() or self._kept or self._heard:
+        bound = self._bound
+        if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
+            return
+        least_room = 1 if is_appended else 2
+        for seq in bound.values():
+            if seq.room < least_room or seq.ending is not None or not self.is_calm(seq):
+                return
+            if seq.sampling.stop and not is_appended:
+                return
+        told = {op.id for op in self._posts}
+        if told != bound.keys():
             return
         self._patience.begin_step(running)
+        calm = dict(bound)
         asked = list(calm.values())
         sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
         sent.to_sample.extend(asked)
