@@ -19,7 +19,7 @@ import orjson
 
 from aici_base.errors import AiciError, RuntimeDiedError, UsageError, class_of
 from aici_base.ids import SeqId, TokenId
-from aici_runtime import turn_message
+from aici_runtime import calm_channel, turn_message
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.config import RuntimeConfig
 from aici_runtime.memory import shm
@@ -80,6 +80,7 @@ class Runtime:
         self._threads: list[threading.Thread] = []
         self._bin: shm.Region | None = None
         self._turn_ops: list[MidOp] = []
+        self._calm: calm_channel.CalmChannel | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
         # A thread holds a mailbox's lock to touch the mailbox, so `close` cannot unmap under a thread that wakes up.
@@ -92,6 +93,7 @@ class Runtime:
         try:
             for direction, side in self._channels.each():
                 self._boxes[direction, side] = self._channels.create(direction, side)
+            self._calm = calm_channel.load(self._boxes["cmd", ""], self._boxes["resp", ""])
             self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
             self._process = RuntimeProcess(config.command(self._prefix))
             self.pid = self._process.pid
@@ -235,6 +237,31 @@ class Runtime:
         if turn_message.is_turn(message):
             return turn_message.decode_answer(message, self._turn_ops)
         return turn_message.turn_of(_data(orjson.loads(message)))
+
+    def send_calm(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> None:
+        """Do as `send_turn` for guests that are each told of one token and asked for all: `tokens[i]` for `ids[i]`.
+        `recv_calm` must follow."""
+        self._turn_ops = list(map(MidOp, ids))
+        if self._calm is not None:
+            with self._main_lock:
+                self._check_alive()
+                is_sent = self._calm.send(ids, tokens, patience)
+                self._check_alive()
+            if is_sent:
+                return
+        posts = [PostOp(seq_id, [token]) for seq_id, token in zip(ids, tokens, strict=True)]
+        self.send_turn(post_ops=posts, pre_ops=[], asked=ids, ops=self._turn_ops, freed=[], patience=patience)
+
+    def recv_calm(self) -> list[int] | None:
+        """Return the microseconds of each guest if all have a mask and nothing else to say. Else return None:
+        `recv_turn` must follow."""
+        if self._calm is None:
+            return None
+        with self._main_lock:
+            self._check_alive()
+            micros = self._calm.receive(len(self._turn_ops))
+            self._check_alive()
+        return micros
 
     def ping(self) -> None:
         """Make a round trip without any guest."""

@@ -13,6 +13,7 @@ import orjson
 
 from aici_base.errors import AiciError, NotFoundError, RuntimeDiedError
 from aici_base.ids import SeqId, TokenId
+from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.events import TokenEvent
 from aici_engine.request import RequestHandle
 from aici_runtime.wire import MidOp, Patience, Post, PostOp, Pre, PreOp, SeqResult, Splice, Turn
@@ -111,7 +112,7 @@ class Refused(Guest):
         return "Worker: refused"
 
 
-class ScriptedRuntime:
+class ScriptedRuntime(ControllerRuntime):
     """A controller runtime that checks the order of calls. `live`: the guests that were not freed."""
 
     vocab_size = VOCAB_SIZE
@@ -134,6 +135,8 @@ class ScriptedRuntime:
         self.guesses = self.misses = 0
         """`guesses`: how often a guest was taken for calm. `misses`: how often the guest did not just go on."""
         self._masks = bytearray()
+        self._answer: Turn | None = None
+        """To a calm turn, if not usual."""
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
@@ -181,7 +184,16 @@ class ScriptedRuntime:
         assert not {op.clone_id for op in ops} & set(asked)
         self._sent = list(post_ops), list(pre_ops), list(asked), list(ops), list(freed)
 
+    def recv_calm(self) -> list[int] | None:
+        turn = self.recv_turn()
+        is_usual = not (turn.post or turn.pre or any(any(said[:-1]) for said in turn.mid.values()))
+        self._answer = None if is_usual else turn
+        return [said.micros for said in turn.mid.values()] if is_usual else None
+
     def recv_turn(self) -> Turn:
+        if self._answer is not None:
+            answer, self._answer = self._answer, None
+            return answer
         assert self._sent is not None, "recv_turn without send_turn"
         (post_ops, pre_ops, asked, ops, freed), self._sent = self._sent, None
         if pre_ops or asked or freed:

@@ -28,7 +28,7 @@ RECORDING = Path(__file__).with_name("call_order.txt")
 RECORDED = {
     "executor": {"begin"},
     "session": {"start", "drop", "round", "ask", "answers", "sampled", "splice"},
-    "runtime": {"instantiate", "discard", "send_turn", "recv_turn", "mask_rows"},
+    "runtime": {"instantiate", "discard", "send_turn", "recv_turn", "send_calm", "recv_calm", "mask_rows"},
     "scheduler": {"add", "remove", "admit", "fork", "decide", "record_time"},
     "cache": {"add", "extend", "reserve", "advance", "truncate", "fork", "free"},
     "sampler": {"score", "sample_batch"},

@@ -13,7 +13,7 @@ class ControllerRuntime(Protocol):
     """A controller runtime, ready to start guests.
 
     Any thread may call `instantiate` and `discard`. The engine's thread alone calls the other methods, in the order
-    `send_turn`, `recv_turn`, `mask_rows`. Every method may raise RuntimeDiedError.
+    `send_turn`, `recv_turn`, `mask_rows`, or with `send_calm` and `recv_calm`. Every method may raise RuntimeDiedError.
     """
 
     @property
@@ -54,6 +54,18 @@ class ControllerRuntime(Protocol):
         """Wait for the answer to the last `send_turn`."""
         ...
 
+    def send_calm(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> None:
+        """Do as `send_turn` for the guests of `ids`, which run post with one token of `tokens` each, then pre and mid.
+        `recv_calm` must follow."""
+        posts = [PostOp(seq_id, [token]) for seq_id, token in zip(ids, tokens, strict=True)]
+        ops = [MidOp(seq_id) for seq_id in ids]
+        self.send_turn(post_ops=posts, pre_ops=[], asked=ids, ops=ops, freed=[], patience=patience)
+
+    def recv_calm(self) -> list[int] | None:
+        """Return the microseconds of each guest if all have a mask and nothing else to say. Else return None:
+        `recv_turn` must follow."""
+        return None
+
     def mask_rows(self, n: int) -> memoryview:
         """Return the masks of the last turn's `n` ops: row i for `ops[i]`, 4 * ceil(vocab_size / 32) bytes a row.
 
@@ -62,7 +74,7 @@ class ControllerRuntime(Protocol):
         ...
 
 
-class NoRuntime:
+class NoRuntime(ControllerRuntime):
     """The null implementation: no guest can start, so the engine generates without controllers."""
 
     vocab_size = 0

@@ -79,7 +79,8 @@ class GuestAnswer(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Sent:
-    """A turn that the runtime has not answered. `asked` run post and pre, `fresh` run pre, `to_sample` run mid."""
+    """A turn that the runtime has not answered. `asked` run post and pre, `fresh` run pre, `to_sample` run mid.
+    `is_calm`: sent with `send_calm`."""
 
     posts: list[PostOp]
     fresh: list[Sequence]
@@ -87,6 +88,7 @@ class _Sent:
     to_sample: list[Sequence]
     num_freed: int
     patience: Patience | None
+    is_calm: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,10 +294,16 @@ class GuestSession:
         if told != bound.keys():
             return
         self._patience.begin_step(running)
-        calm = dict(bound)
+        calm = {op.id: bound[op.id] for op in self._posts}
         asked = list(calm.values())
-        sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
-        sent.to_sample.extend(asked)
+        if self._freed or any(op.backtrack or len(op.tokens) != 1 for op in self._posts):
+            sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
+            sent.to_sample.extend(asked)
+        else:
+            patience = self._patience.limits(asked, expected_s)
+            posts, self._posts = self._posts, []
+            self._runtime.send_calm(list(calm), [op.tokens[0] for op in posts], patience)
+            self._sent = _Sent(posts, [], dict(calm), asked, 0, patience, is_calm=True)
         self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
 
     def _settle(self) -> None:
@@ -311,23 +319,30 @@ class GuestSession:
         """
         answers, self._used = self._used, {}
         due, self._due = self._due, None
-        if self._sent is None:
+        sent = self._sent
+        if sent is None:
             return answers
-        sent, turn = self._receive()
-        if not sent.to_sample:
-            return answers
-        rows = np.frombuffer(self._runtime.mask_rows(len(sent.to_sample)), np.uint8).reshape(len(sent.to_sample), -1)
-        for seq, bits in zip(sent.to_sample, rows, strict=True):
-            if seq.seq_id not in self._bound:
-                continue
-            result = turn.mid.get(seq.seq_id)
-            if result is None and seq.seq_id in sent.asked:
-                self._heard.add(seq.seq_id)
-                continue
-            # Nearly all guests answer, log nothing and write no variable.
-            is_usual = result is not None and not (result.error or result.logs or result.storage)
-            if (is_usual or self._noted(seq, result)) and result is not None:
-                answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
+        began = time.monotonic()
+        if (micros := self._receive_calm(sent, began)) is not None:
+            for seq, bits, each in zip(sent.to_sample, self._rows(sent), micros, strict=True):
+                if seq.seq_id in self._bound:
+                    seq.guest.went_on()
+                    answers[seq.seq_id] = GuestAnswer(None, bits, each / 1e6)
+        else:
+            turn = self._receive(began)
+            if not sent.to_sample:
+                return answers
+            for seq, bits in zip(sent.to_sample, self._rows(sent), strict=True):
+                if seq.seq_id not in self._bound:
+                    continue
+                result = turn.mid.get(seq.seq_id)
+                if result is None and seq.seq_id in sent.asked:
+                    self._heard.add(seq.seq_id)
+                    continue
+                # Nearly all guests answer, log nothing and write no variable.
+                is_usual = result is not None and not (result.error or result.logs or result.storage)
+                if (is_usual or self._noted(seq, result)) and result is not None:
+                    answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         # A second `ask` before the next round must not ask calm guests again.
         self._calm = {}
         if due is not None and (others := answers.keys() - due):
@@ -374,11 +389,29 @@ class GuestSession:
         self._sent = sent
         return sent
 
-    def _receive(self) -> tuple[_Sent, Turn]:
-        """Wait for the answer, and apply the results of post and pre."""
+    def _rows(self, sent: _Sent) -> npt.NDArray[np.uint8]:
+        """Return the masks for `sent.to_sample`."""
+        num = len(sent.to_sample)
+        return np.frombuffer(self._runtime.mask_rows(num), np.uint8).reshape(num, -1)
+
+    def _receive_calm(self, sent: _Sent, began: float) -> list[int] | None:
+        """Wait for the answer to a calm turn. Return the microseconds of each guest; None if `_receive` must follow."""
+        micros = self._runtime.recv_calm() if sent.is_calm else None
+        if micros is None:
+            return None
+        self._sent = None
+        if sent.patience is not None and (waited_s := time.monotonic() - began) >= _SHORT_S:
+            mid: dict[SeqId, SeqResult[Splice]] = {
+                seq.seq_id: SeqResult(None, "", (), "", each) for seq, each in zip(sent.to_sample, micros, strict=True)
+            }
+            self._charge(sent, Turn({}, {}, mid), waited_s)
+        return micros
+
+    def _receive(self, began: float | None = None) -> Turn:
+        """Wait for the answer, and apply the results of post and pre. `began`: when the wait began, if not now."""
         assert self._sent is not None
         sent, self._sent = self._sent, None
-        began = time.monotonic()
+        began = began or time.monotonic()
         turn = self._runtime.recv_turn()
         if sent.patience is not None:
             self._charge(sent, turn, time.monotonic() - began)
@@ -404,7 +437,7 @@ class GuestSession:
                 else:
                     asked[seq_id] = seq
         self._apply(sent, turn, asked)
-        return sent, turn
+        return turn
 
     def _apply(self, sent: _Sent, turn: Turn, asked: Mapping[SeqId, Sequence]) -> None:
         """Apply the results of post and pre for `asked` and for new guests."""

@@ -65,8 +65,8 @@ def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
         yield [(wary, hosts[0]), (trusting, hosts[1])]
 
 
-def submit(engine: Engine, name: str, argument: Any, seed: int = 1) -> RequestHandle:
-    sampling = SamplingParams(temperature=1.0, seed=seed, max_tokens=60)
+def submit(engine: Engine, name: str, argument: Any, seed: int = 1, stop: tuple[str, ...] = ()) -> RequestHandle:
+    sampling = SamplingParams(temperature=1.0, seed=seed, max_tokens=60, stop=stop)
     return engine.submit(Request(prompt="Hello", sampling=sampling, controller=ControllerCall(name, argument)))
 
 
@@ -91,12 +91,14 @@ def seen(events: Sequence[Event]) -> list[Any]:
     return told
 
 
-def compare(engines: list[tuple[Engine, ScriptedRuntime]], calls: Sequence[tuple[str, Any]]) -> list[list[Guest]]:
+def compare(
+    engines: list[tuple[Engine, ScriptedRuntime]], calls: Sequence[tuple[str, Any]], stop: tuple[str, ...] = ()
+) -> list[list[Guest]]:
     """Run the calls in all engines, and compare. Return the guests by engine."""
     told, guests = [], []
     for engine, runtime in engines:
         runtime.all.clear()
-        handles = [submit(engine, *call, seed=number) for number, call in enumerate(calls)]
+        handles = [submit(engine, *call, seed=number, stop=stop) for number, call in enumerate(calls)]
         told.append([seen(list(handle.events())) for handle in handles])
         guests.append(sorted(runtime.all, key=lambda guest: (guest.seed, str(guest.told))))
         engine._components.cache.check_integrity()
@@ -125,13 +127,18 @@ def _has_few_forks(program: list[Step]) -> bool:
 
 
 @settings(max_examples=25, deadline=None)
-@given(st.lists(st.lists(_step, max_size=6).filter(_has_few_forks), min_size=1, max_size=4))
+@given(
+    st.lists(st.lists(_step, max_size=6).filter(_has_few_forks), min_size=1, max_size=4),
+    st.sampled_from([(), (" ", "b"), tuple("aeiou")]),
+)
 # Calm guests change the steps of the first request, hence the order in which forks of the second request fork.
-@example([[("force", "a"), ("any", 1), ("any", 1), ("any", 4)], [_FORK] * 3])
-def test_random_programs(engines: list[tuple[Engine, ScriptedRuntime]], programs: list[list[Step]]) -> None:
+@example([[("force", "a"), ("any", 1), ("any", 1), ("any", 4)], [_FORK] * 3], ())
+def test_random_programs(
+    engines: list[tuple[Engine, ScriptedRuntime]], programs: list[list[Step]], stop: tuple[str, ...]
+) -> None:
     # A wait in a request without forks is a deadlock, an end like any other.
     calls = [("program", [("any", 3), *program]) for program in programs]
-    wary, trusting = compare(engines, calls)
+    wary, trusting = compare(engines, calls, stop)
     assert [guest.told for guest in wary] == [guest.told for guest in trusting]
 
 

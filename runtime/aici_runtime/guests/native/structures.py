@@ -1,10 +1,10 @@
-"""ctypes declarations of the structures in `src/guest_loop.h` and `src/calm_turns.h`. Field order must equal the C
-sources."""
+"""ctypes declarations of the structures in `src/`. Field order must equal the C sources."""
 
 import ctypes
 from ctypes import POINTER, Structure, c_size_t, c_uint32, c_uint64, c_void_p
 
 MAX_CALLS = 3
+MAX_OPS = 512
 
 
 class CWasmtime(Structure):
@@ -149,4 +149,15 @@ class CCalmTurns(Structure):
         ("row_bytes", c_uint32),
         ("is_patient", c_uint32),
         ("turn", c_uint32),
+    )
+
+
+class CCalmChannel(Structure):
+    _fields_ = (
+        ("sem_wait", c_void_p),
+        ("sem_trywait", c_void_p),
+        ("sem_post", c_void_p),
+        ("requests", CMailbox),
+        ("responses", CMailbox),
+        ("micros", c_uint32 * MAX_OPS),
     )

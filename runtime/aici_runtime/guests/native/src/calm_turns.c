@@ -5,22 +5,13 @@
 #include <time.h>
 
 #include "calm_turns.h"
+#include "turn_message.h"
 #include "words.h"
 
-#define MAX_OPS 512
 #define DEAD UINT32_MAX
-#define NO_PATIENCE UINT32_MAX
-#define MAGIC "\xfftrn"
 
 /* The operations of a worker; TOLD is a turn with a token. */
 enum kind { MID = 0, TURN = 3, TOLD };
-
-/* `turn_message.py`. The doubles follow the words without padding. */
-struct header {
-    char magic[4];
-    uint32_t posts, tokens, pre_ops, asked, ops, clones, freed, hurried, name_bytes;
-    uint8_t most_s[8], hurried_s[8];
-};
 
 static uint64_t now_ns(void) {
     struct timespec now;
@@ -206,7 +197,7 @@ static uint32_t serve_turn(struct calm_turns *turns, const uint8_t *message, siz
     struct sequence *ops[MAX_OPS];
     *outcome = NOT_BEGUN;
     uint32_t num_ops = read_turn(turns, message, length, &header, ops);
-    if (num_ops == 0 || 8 + 4 * (size_t)num_ops + 4 > turns->responses.size) {
+    if (num_ops == 0 || 4 + sizeof(struct answer_head) + 4 * (size_t)num_ops > turns->responses.size) {
         return 0;
     }
     *outcome = BEGUN;
@@ -237,12 +228,12 @@ static void wait_semaphore(const struct calm_turns *turns, void *semaphore) {
 
 static void put_answer(const struct calm_turns *turns, const uint32_t *micros, uint32_t num_ops) {
     const struct mailbox *mailbox = &turns->responses;
-    uint32_t length = 8 + 4 * num_ops;
+    struct answer_head head = {MAGIC, num_ops};
+    uint32_t length = sizeof head + 4 * num_ops;
     wait_semaphore(turns, mailbox->writable);
     memcpy(mailbox->memory, &length, sizeof length);
-    memcpy(mailbox->memory + 4, MAGIC, 4);
-    memcpy(mailbox->memory + 8, &num_ops, sizeof num_ops);
-    memcpy(mailbox->memory + 12, micros, 4 * (size_t)num_ops);
+    memcpy(mailbox->memory + 4, &head, sizeof head);
+    memcpy(mailbox->memory + 4 + sizeof head, micros, 4 * (size_t)num_ops);
     turns->sem_post(mailbox->readable);
 }
 

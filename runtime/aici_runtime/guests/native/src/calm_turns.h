@@ -3,6 +3,7 @@
 #pragma once
 
 #include "guest_loop.h"
+#include "turn_message.h"
 
 /* A sequence of the engine. `slot` NULL: Python serves the sequence. The last fields are those of the running turn. */
 struct sequence {
@@ -13,13 +14,6 @@ struct sequence {
 };
 
 #define NO_POOL UINT32_MAX
-
-/* A mailbox under semaphores: `channels/semaphore_mailbox.py`. */
-struct mailbox {
-    uint8_t *memory;
-    size_t size;
-    void *writable, *readable;
-};
 
 struct calm_turns {
     int (*sem_wait)(void *semaphore); /* of the libc that Python has loaded */
