@@ -15,6 +15,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
     signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
+_MOST_DESCRIPTORS = 100
+
 # Torch's threads spin while idle, and take the cores from the tests of other workers.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -37,6 +39,14 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_xdist_auto_num_workers() -> int:
     """Return the number of workers of `-n auto`: one more than cores, because many tests wait for other processes."""
     return (os.cpu_count() or 1) + 1
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_descriptors_left() -> Iterator[None]:
+    """A file of tests leaves few descriptors open: those of the fixtures of a session."""
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    assert len(os.listdir("/proc/self/fd")) < before + _MOST_DESCRIPTORS
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -163,6 +163,8 @@ def test_slots_of_both_kinds_have_an_end() -> None:
             table.take(half, owner_id("another"))
         table.free(slots[7])
         assert table.take(half, owner_id("another")).index == slots[7].index
+        for slot in slots:
+            table.free(slot)
 
 
 def test_a_guest_that_ends_gives_its_place_back(start_runtime: Callable[..., Runtime]) -> None:

@@ -49,6 +49,7 @@ class World:
     def __init__(self) -> None:
         table = WorkerSlotTable(mask_bytes=len(BITS))
         self.slot = table.take(table.guest_half, owner_id("somebody"))
+        table.close_descriptor(self.slot)
         self.memory = mmap(-1, 1 << 16)
         masks = MaskRegion(self.memory, dtype="bool", vocab_size=32)
         guest = cast("Guest", SimpleNamespace(abi="v1"))

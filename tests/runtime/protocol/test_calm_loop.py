@@ -189,7 +189,9 @@ class Runtime:
         stepper._sequences._cpu_told_at = time.monotonic() + 1e6
         self.workers: dict[SeqId, Worker] = {}
         for seq_id in IDS:
-            handle = WorkerHandle(self._table.take(self._table.guest_half, seq_id), -1)
+            slot = self._table.take(self._table.guest_half, seq_id)
+            self._table.close_descriptor(slot)
+            handle = WorkerHandle(slot, -1)
             stepper._sequences.add(seq_id, GuestSequence("r", handle))
             self.workers[seq_id] = Worker(seq_id, handle)
         self._thread = threading.Thread(target=stepper.serve, args=(self.received, responses, 0))

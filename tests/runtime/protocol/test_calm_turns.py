@@ -31,7 +31,9 @@ def sequences() -> GuestSequences:
     pools: Any = NoPools()
     made = GuestSequences(table=table, supervisor=nobody, pools=pools, limits=nobody)
     for seq_id in (ONE, TWO):
-        made.add(seq_id, GuestSequence("r", WorkerHandle(table.take(table.guest_half, seq_id), -1)))
+        slot = table.take(table.guest_half, seq_id)
+        table.close_descriptor(slot)
+        made.add(seq_id, GuestSequence("r", WorkerHandle(slot, -1)))
     return made
 
 

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 
+from aici_base.errors import RuntimeDiedError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.wire import MidOp, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+from aici_runtime.guests.native import library
+from aici_runtime.wire import MidOp, Patience, PostOp, Pre, PreOp, SeqResult, Splice, Turn
 from tests.runtime.protocol.test_late import COUNTER, SLOWLY
 from tests.runtime.support import wat
 from tests.runtime.support.raw import RawEngine
@@ -200,6 +202,37 @@ def test_a_worker_that_dies(start_runtime: Callable[..., Runtime]) -> None:
     answer, _ = turn(runtime, ONE, OTHER, told=(ONE,))
     assert {answer.pre[ONE].error, answer.post[ONE].error, answer.pre[OTHER].error} == {"Worker: died"}
     assert not answer.mid
+
+
+@pytest.mark.parametrize("native", ["", "off"])
+def test_a_turn_of_calm_guests(
+    start_runtime: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch, native: str
+) -> None:
+    monkeypatch.setenv("AICI_NATIVE", native)
+    runtime = start_runtime()
+    begin(runtime, wat.echo())
+    num_usual = 0
+    for _ in range(3):  # at times, an answer tells of processor time, too
+        runtime.send_calm([OTHER], [TokenId(1)], None)
+        if runtime.recv_calm() is None:
+            assert runtime.recv_turn().mid.keys() == {OTHER}
+        else:
+            num_usual += 1
+    assert (num_usual > 0) == (native != "off" and library.is_supported())
+    rows = runtime.mask_rows(1)
+    assert {TokenId(k) for k in range(runtime.vocab_size) if rows[0, k >> 3] >> (k & 7) & 1} == PLAIN
+    runtime.send_calm([ONE, OTHER], [TokenId(1), TokenId(2)], Patience(9.0, 9.0))
+    assert runtime.recv_calm() is None, "the first guest logs"
+    answer = runtime.recv_turn()
+    assert answer.mid.keys() == {ONE, OTHER}
+    assert [answer.mid[seq_id].logs != "" for seq_id in (ONE, OTHER)] == [True, False]
+    runtime.send_calm([OTHER], [TokenId(1)], Patience(9.0, 9.0, [OTHER]))
+    if runtime.recv_calm() is None:
+        assert runtime.recv_turn().mid.keys() == {OTHER}
+    os.kill(runtime.pid, signal.SIGKILL)
+    runtime.wait_ended(10)
+    with pytest.raises(RuntimeDiedError):
+        runtime.send_calm([OTHER], [TokenId(1)], None)
 
 
 def test_without_the_loop_in_c(start_runtime: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch) -> None:

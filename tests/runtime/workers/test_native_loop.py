@@ -85,6 +85,7 @@ class Worker:
         self.driver.create()
         table = WorkerSlotTable(mask_bytes=max(masks.v1_rows.row_bytes, masks.v2_rows.row_bytes))
         self.slot = table.take(table.guest_half, owner_id("somebody"))
+        table.close_descriptor(self.slot)
         lock = threading.Lock() if self.native is None else self.native.new_lock()
         self.server = GuestServer(self.slot, self.guest, self.driver, self.state, masks, lock, self.native)
         self.num_in_python = 0
