@@ -116,7 +116,7 @@ class AppendOnlyGuests:
         if self._asked:
             asked, self._asked = self._asked, []
             turn = self._runtime.recv_turn()
-            rows = np.frombuffer(self._runtime.mask_rows(len(asked)), np.uint8).reshape(len(asked), -1)
+            rows = np.asarray(self._runtime.mask_rows(len(asked)))
             for guest, bits in zip(asked, rows, strict=True):
                 mask = self._answer(guest, turn, bits)
                 if mask is not None:

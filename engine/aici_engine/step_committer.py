@@ -78,23 +78,23 @@ class StepCommitter:
         tokens = self._sample(result, candidates)
         self._profile.lap("sample")
         self._tell_all(candidates, tokens)
-        if walks is None:
-            self._ask_early(result, is_appended=False)
+        is_asked = walks is None and self._ask_early(result, is_appended=False)
         self._append_all(candidates, tokens)
         if walks is not None:
             self._walk(walks, result, tokens)
         self._live.finish_ended()
         self._profile.lap("commit")
-        self._ask_early(result, is_appended=True)
+        if not is_asked:
+            self._ask_early(result, is_appended=True)
 
-    def _ask_early(self, result: FlightResult, *, is_appended: bool) -> None:
-        """Let guests begin with the masks of the next step, which most likely samples the same sequences."""
-        if self._asks_early and any(chunk.seq.controller is not None for chunk in result.plan.chunks):
-            running = self._queue.running
-            self._live.talk(
-                lambda time_s: self._session.ask_early(running, time_s, is_appended=is_appended), result.forward_s
-            )
-            self._profile.lap("ask")
+    def _ask_early(self, result: FlightResult, *, is_appended: bool) -> bool:
+        """Let guests begin with the masks of the next step, which most likely samples the same sequences. Return
+        whether they were asked."""
+        if not (self._asks_early and self._session.may_ask_early(is_appended=is_appended)):
+            return False
+        self._live.talk(lambda time_s: self._session.ask_early(self._queue.running, time_s), result.forward_s)
+        self._profile.lap("ask")
+        return True
 
     def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId]) -> None:
         """Sample the rows of drafted tokens, as far as the drafts are right."""

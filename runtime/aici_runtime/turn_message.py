@@ -37,10 +37,12 @@ MAGIC = b"\xfftrn"
 NOT_USUAL = 0xFFFFFFFF
 """In place of microseconds: the result of the op is in the JSON, or the op has no result."""
 
-_HEADER = struct.Struct("<4s9I2d")
+_HEADER = struct.Struct("<4s10I2d")
 """MAGIC; the numbers of post ops, of their tokens, of pre ops, asked sequences, ops, clones, freed and hurried
-sequences (_NO_PATIENCE without patience); the bytes of the names; the seconds of `Patience`."""
+sequences (_NO_PATIENCE without patience); the bytes of the names; the core of the engine's thread (NO_CORE: not told);
+the seconds of `Patience`."""
 _NO_PATIENCE = 0xFFFFFFFF
+NO_CORE = 0xFFFFFFFF
 _ANSWER_HEAD = struct.Struct("<4sI")
 _WORD_BYTES = 4
 
@@ -132,7 +134,7 @@ def encode(fields: TurnFields) -> bytes:
         num_hurried = len(hurried)
     header = _HEADER.pack(
         MAGIC, len(posts), num_tokens, len(pre_ops), len(asked), len(ops), len(clones), len(freed), num_hurried,
-        sum(map(len, names)), most_s, hurried_s,
+        sum(map(len, names)), NO_CORE, most_s, hurried_s,
     )  # fmt: skip
     return b"".join((header, array("I", words), *names))
 
@@ -151,7 +153,7 @@ def decode_calm(message: bytes) -> CalmTurn | None:
         return None
     (
         _, num_posts, num_tokens, num_pre, num_asked, num_ops, num_clones, num_freed, num_hurried, num_name_bytes,
-        most_s, _,
+        _, most_s, _,
     ) = _HEADER.unpack_from(message)  # fmt: skip
     has_patience = num_hurried != _NO_PATIENCE
     num_words = 4 * num_posts + num_asked + num_ops + num_freed
@@ -177,7 +179,7 @@ def decode_calm(message: bytes) -> CalmTurn | None:
 def _decode(message: bytes) -> TurnFields:
     (
         _, num_posts, num_tokens, num_pre, num_asked, num_ops, num_clones, num_freed, num_hurried, num_name_bytes,
-        most_s, hurried_s,
+        _, most_s, hurried_s,
     ) = _HEADER.unpack_from(message)  # fmt: skip
     has_patience = num_hurried != _NO_PATIENCE
     sizes = (

@@ -266,7 +266,7 @@ class ScriptedRuntime(ControllerRuntime):
 
     def mask_rows(self, n: int) -> memoryview:
         assert n * 40 == len(self._masks)
-        return memoryview(self._masks)
+        return memoryview(self._masks).cast("B", (n, 40))
 
 
 def result(value: Any, failed: Any = None) -> SeqResult[Any]:

@@ -67,7 +67,7 @@ class ControllerRuntime(Protocol):
         return None
 
     def mask_rows(self, n: int) -> memoryview:
-        """Return the masks of the last turn's `n` ops: row i for `ops[i]`, 4 * ceil(vocab_size / 32) bytes a row.
+        """Return the masks of the last turn's `n` ops: row i for `ops[i]`, shape (n, 4 * ceil(vocab_size / 32)).
 
         A bit is 1 if the token is allowed, least significant bit first. Valid until the next `send_turn`.
         """

@@ -275,24 +275,26 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
-    def ask_early(self, running: Seq[Sequence], expected_s: float, *, is_appended: bool) -> None:
-        """Ask for the masks of the next step, if all guests are calm and were told of a token or a splice.
+    def may_ask_early(self, *, is_appended: bool) -> bool:
+        """Return whether all guests are calm and were told of a token or a splice.
 
-        `expected_s`: see `ask`. `is_appended`: whether the tokens that guests were told of are appended. If not, no
-        guest is asked if a sequence may end with its token. A second call does nothing if the first has asked.
+        `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if a
+        sequence may end with its token.
         """
         bound = self._bound
         if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
-            return
+            return False
         least_room = 1 if is_appended else 2
         for seq in bound.values():
             if seq.room < least_room or seq.ending is not None or not self.is_calm(seq):
-                return
+                return False
             if seq.sampling.stop and not is_appended:
-                return
-        told = {op.id for op in self._posts}
-        if told != bound.keys():
-            return
+                return False
+        return {op.id for op in self._posts} == bound.keys()
+
+    def ask_early(self, running: Seq[Sequence], expected_s: float) -> None:
+        """Ask for the masks of the next step, after `may_ask_early`. `expected_s`: see `ask`."""
+        bound = self._bound
         self._patience.begin_step(running)
         calm = {op.id: bound[op.id] for op in self._posts}
         asked = list(calm.values())
@@ -391,8 +393,7 @@ class GuestSession:
 
     def _rows(self, sent: _Sent) -> npt.NDArray[np.uint8]:
         """Return the masks for `sent.to_sample`."""
-        num = len(sent.to_sample)
-        return np.frombuffer(self._runtime.mask_rows(num), np.uint8).reshape(num, -1)
+        return np.asarray(self._runtime.mask_rows(len(sent.to_sample)))
 
     def _receive_calm(self, sent: _Sent, began: float) -> list[int] | None:
         """Wait for the answer to a calm turn. Return the microseconds of each guest; None if `_receive` must follow."""

@@ -10,6 +10,8 @@ from aici_runtime.guests.native.structures import NO_POOL, CCalmTurns, CMailbox,
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import SLOT_OFFSETS
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences
+from aici_runtime.supervision.guest_cores import GuestCores
+from aici_runtime.turn_message import NO_CORE
 
 _BEGUN = 1
 _LONGEST_S = 1e6
@@ -43,7 +45,9 @@ class CalmLoop:
             row_bytes=masks.v1_rows.row_bytes,
             limit_ns=int(min(limit_s, _LONGEST_S) * 1e9),
             is_patient=is_patient,
+            engine_core=NO_CORE,
         )
+        self._cores = GuestCores()
         self._version = -1
         """Of the sequences in the struct; -1 if one of them is not as it usually is."""
 
@@ -56,11 +60,16 @@ class CalmLoop:
         """
         self._take(sequences)
         self._struct.until_ns = max(0, int(sequences.cpu_due() * 1e9))
-        if self._code.aici_serve_turns(self._struct) != _BEGUN:
+        outcome = self._code.aici_serve_turns(self._struct)
+        if self._struct.engine_core != NO_CORE:
+            self._cores.learn(self._struct.engine_core)
+        if outcome != _BEGUN:
             return None
         return float(self._struct.started_ns / 1e9)
 
     def _take(self, sequences: GuestSequences) -> None:
+        if (cores := self._cores.cores) is not None:
+            sequences.keep_to(cores)
         is_usual = all(_is_usual(sequence) for _, sequence in sequences.items())
         if is_usual and sequences.version == self._version:
             return

@@ -130,6 +130,12 @@ class GuestSequences:
             if lost := self._pools.place(worker, {pool for pool, _ in self._late_in_pools()}):
                 self.fail(sequence, f"Worker: {lost}")
 
+    def keep_to(self, cores: frozenset[int]) -> None:
+        """Let all guests run on these cores alone."""
+        for sequence in self._by_id.values():
+            if sequence.worker is not None:
+                sequence.worker.keep_to(cores)
+
     def send(self, requests: Iterable[tuple[SeqId, bytes]], detached: Collection[SeqId] = ()) -> list[SeqId]:
         """Send requests and return the ids of the sequences at work; the remaining sequences have failed.
 

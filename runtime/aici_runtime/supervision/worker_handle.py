@@ -16,7 +16,8 @@ class WorkerHandle:
     moved. `control`: a socket to the worker, for the memory of forks; None before the worker announces itself.
 
     The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `is_lowered`:
-    the process has a lower priority than usual. `pid`: 0 if not known yet.
+    the process has a lower priority than usual. `pid`: 0 if not known yet. `cores`: those that the process was told to
+    keep to; None before.
     """
 
     slot: WorkerSlot
@@ -29,6 +30,7 @@ class WorkerHandle:
     members: set["WorkerHandle"] = field(default_factory=set)
     is_lowered: bool = False
     pid: int = 0
+    cores: frozenset[int] | None = None
 
     @property
     def process_fd(self) -> int:
@@ -65,6 +67,13 @@ class WorkerHandle:
         """Give back the usual priority, where that is possible."""
         if self.is_lowered and (pid := self._known_pid()):
             self.is_lowered = not worker_priority.restore(pid)
+
+    def keep_to(self, cores: frozenset[int]) -> None:
+        """Let the guest run on these cores alone."""
+        holder = self.pool or self
+        if holder.cores != cores and (pid := holder._known_pid()):
+            holder.cores = cores
+            worker_priority.keep_to(pid, cores)
 
     def is_stopped(self) -> bool:
         """Return whether somebody has stopped the process of the guest (SIGSTOP), or traces the process."""

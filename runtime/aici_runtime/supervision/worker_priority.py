@@ -1,4 +1,4 @@
-"""The priority, the processor time and the state of a worker.
+"""The priority, the cores, the processor time and the state of a worker.
 
 A late worker computes mostly with what others leave. A lowered worker has a tenth of the usual weight, and not less: an
 honest guest that is slow must get to its end on a busy machine too. Only a process with CAP_SYS_NICE may raise a
@@ -38,6 +38,12 @@ def restore(pid: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def keep_to(pid: int, cores: frozenset[int]) -> None:
+    """Let the process's main thread run on these cores alone."""
+    with contextlib.suppress(OSError):  # the process has ended, or belongs to another user
+        os.sched_setaffinity(pid, cores)
 
 
 def is_stopped(pid: int) -> bool:

@@ -1,6 +1,8 @@
 """The engine's end of usual turns in C beside Python: the same messages are sent, the same answers are understood."""
 
+import os
 import signal
+import struct
 import threading
 from collections.abc import Iterator
 
@@ -19,6 +21,7 @@ from aici_runtime.turn_message import NOT_USUAL, TurnFields, TurnRest
 from aici_runtime.wire import MidOp, Patience, PostOp
 
 SIZE = 16384
+CORE_AT = 40
 WORDS = st.integers(0, 2**32 - 1)
 SECONDS = st.floats(0, 1e6)
 TOLD = st.dictionaries(WORDS.map(SeqId), WORDS.map(TokenId), max_size=MAX_OPS)
@@ -56,7 +59,11 @@ def test_the_message_is_that_of_python(ends: Ends, told: dict[SeqId, TokenId], p
     assert ends.channel.send(list(told), list(told.values()), patience)
     posts = [PostOp(seq_id, [token]) for seq_id, token in told.items()]
     expected = TurnFields(posts, [], list(told), list(map(MidOp, told)), [], patience)
-    assert ends.requests.receive() == turn_message.encode(expected)
+    message = ends.requests.receive()
+    (core,) = struct.unpack_from("<I", message, CORE_AT)
+    assert core in os.sched_getaffinity(0)
+    no_core = struct.pack("<I", turn_message.NO_CORE)
+    assert message[:CORE_AT] + no_core + message[CORE_AT + 4 :] == turn_message.encode(expected)
 
 
 @given(st.lists(st.integers(0, NOT_USUAL - 1), max_size=MAX_OPS))

@@ -235,6 +235,31 @@ def test_a_turn_of_calm_guests(
         runtime.send_calm([OTHER], [TokenId(1)], None)
 
 
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+@pytest.mark.skipif(not library.is_supported(), reason="no loop for this kind of machine")
+@pytest.mark.parametrize("placement", [(), POOL])
+def test_guests_keep_off_the_core_of_the_engine(
+    start_runtime: Callable[..., Runtime], placement: tuple[str, ...]
+) -> None:
+    cores = os.sched_getaffinity(0)
+    runtime = start_runtime(extra_args=placement)
+    begin(runtime, wat.plain())
+    mine = max(cores)
+    os.sched_setaffinity(0, {mine})
+    try:
+        for _ in range(3):
+            runtime.send_calm([ONE, OTHER], [TokenId(1), TokenId(1)], None)
+            if runtime.recv_calm() is None:
+                runtime.recv_turn()
+            runtime.ping()  # between two messages for Python, the stepper sees to the guests
+    finally:
+        os.sched_setaffinity(0, cores)
+    name = "aicirt-pool" if placement else "aicirt-seq"
+    guests = [pid for pid in descendants(runtime.pid) if command(pid) == name]
+    assert guests
+    assert {frozenset(os.sched_getaffinity(pid)) for pid in (*guests, runtime.pid)} == {frozenset(cores - {mine})}
+
+
 def test_without_the_loop_in_c(start_runtime: Callable[..., Runtime], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AICI_NATIVE", "off")
     runtime = start_runtime()

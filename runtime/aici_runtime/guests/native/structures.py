@@ -149,6 +149,7 @@ class CCalmTurns(Structure):
         ("row_bytes", c_uint32),
         ("is_patient", c_uint32),
         ("turn", c_uint32),
+        ("engine_core", c_uint32),
     )
 
 

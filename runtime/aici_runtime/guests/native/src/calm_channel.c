@@ -1,5 +1,7 @@
 /* The engine's end of a usual turn: write the message, and read the answer. `calm_channel.py` describes the functions;
    `turn_message.py` is the reference. */
+#define _GNU_SOURCE
+#include <sched.h>
 #include <string.h>
 
 #include "guest_loop.h"
@@ -33,7 +35,8 @@ EXPORT int32_t aici_send_calm(const struct calm_channel *channel, const uint32_t
                               double hurried_s) {
     const struct mailbox *mailbox = &channel->requests;
     struct header header = {
-        .magic = MAGIC, .posts = count, .tokens = count, .asked = count, .ops = count, .hurried = NO_PATIENCE};
+        .magic = MAGIC, .posts = count, .tokens = count, .asked = count, .ops = count, .hurried = NO_PATIENCE,
+        .core = (uint32_t)sched_getcpu()}; /* -1, on failure, is NO_CORE */
     size_t row = 4 * (size_t)count, length = sizeof header + 6 * row;
     if (4 + length > mailbox->size || channel->sem_trywait(mailbox->writable) != 0) {
         return 0;

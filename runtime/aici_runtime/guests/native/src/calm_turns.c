@@ -201,6 +201,9 @@ static uint32_t serve_turn(struct calm_turns *turns, const uint8_t *message, siz
         return 0;
     }
     *outcome = BEGUN;
+    if (header.core != NO_CORE) {
+        turns->engine_core = header.core;
+    }
     for (uint32_t row = 0; row < num_ops; row++) {
         send_request(turns, ops[row], row);
     }

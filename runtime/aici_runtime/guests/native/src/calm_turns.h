@@ -30,6 +30,7 @@ struct calm_turns {
     uint32_t num_sequences, num_pools, row_bytes;
     uint32_t is_patient;        /* a turn may shorten the wait */
     uint32_t turn;              /* counts the turns */
+    uint32_t engine_core;       /* where the engine's thread ran last; NO_CORE: not known */
 };
 
 enum turn_outcome {

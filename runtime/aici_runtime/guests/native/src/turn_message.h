@@ -7,6 +7,7 @@
 
 #define MAGIC "\xfftrn"
 #define NO_PATIENCE UINT32_MAX
+#define NO_CORE UINT32_MAX
 #define MAX_OPS 512 /* of a usual turn */
 
 struct mailbox {
@@ -18,7 +19,7 @@ struct mailbox {
 /* The doubles follow the words without padding. */
 struct header {
     char magic[4] __attribute__((nonstring));
-    uint32_t posts, tokens, pre_ops, asked, ops, clones, freed, hurried, name_bytes;
+    uint32_t posts, tokens, pre_ops, asked, ops, clones, freed, hurried, name_bytes, core;
     uint8_t most_s[8], hurried_s[8];
 };
 
