@@ -53,6 +53,16 @@ def test_a_link_that_is_closed_is_lost_for_the_server(ends: Ends) -> None:
     server.send(peer, Attached(1, 0))  # no error
 
 
+def test_a_message_before_the_end_is_read_although_an_answer_could_not_be_sent(ends: Ends) -> None:
+    server, peer, link = ends.joined()
+    link.send(Detach(1))
+    link.close()
+    assert wait_until(lambda: server._monitor.poll(0), 5)  # the server can know that the peer is gone
+    server.send(peer, Attached(1, 0))
+    assert server.receive(5) == PeerFrame(peer, Detach(1), bytearray())
+    assert server.receive(5) == PeerLost(peer)
+
+
 def test_a_new_connection_with_the_descriptor_of_a_lost_one_stays(ends: Ends) -> None:
     server = ends.server()
     for _ in range(8):
@@ -63,7 +73,8 @@ def test_a_new_connection_with_the_descriptor_of_a_lost_one_stays(ends: Ends) ->
         time.sleep(0.1)  # the end of the first and the greeting of the second wait to be read
         server.send(peer, Attached(1, 0))
         events = list(iter(partial(server.receive, 0.1), None))
-        assert [type(event) for event in events] == [PeerLost, PeerJoined]
+        assert [type(event) for event in events] == [PeerJoined, PeerLost]
+        assert events[1] == PeerLost(peer)
         second._group.close()
         assert isinstance(server.receive(5), PeerLost)
 

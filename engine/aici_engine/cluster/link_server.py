@@ -181,7 +181,7 @@ class StageServer(Generic[Message]):
         except zmq.ZMQError as error:
             if error.errno != errno.EHOSTUNREACH:
                 raise
-            self._drop(peer)
+            self._leave(peer)
 
     def _read_pieces(self) -> None:
         while not self._events:
@@ -229,8 +229,13 @@ class StageServer(Generic[Message]):
         """Note which peers are gone."""
         while self._monitor.poll(0):
             fd = str(int(recv_monitor_message(self._monitor)["value"]))
-            peers = (peer for peer in self._peers.values() if peer.fd == fd and peer not in self._leaving)
-            self._leaving += [*peers][:1]
+            for peer in [peer for peer in self._peers.values() if peer.fd == fd and peer not in self._leaving][:1]:
+                self._leave(peer)
+
+    def _leave(self, peer: Peer) -> None:
+        """The peer is gone; what the peer has sent before may still wait to be read."""
+        if peer.identity in self._peers and peer not in self._leaving:
+            self._leaving.append(peer)
 
     def _drop(self, peer: Peer) -> None:
         if self._peers.pop(peer.identity, None) is not None:
