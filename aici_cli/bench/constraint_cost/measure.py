@@ -42,8 +42,10 @@ def decode(engine: Engine, size: int, num_tokens: int, calls: Sequence[Controlle
         engine.submit(Request(prompt=prompt, sampling=greedy, controller=call))
         for prompt, call in zip(prompts, calls, strict=True)
     ]
-    begin, begin_steps = _after_tokens(engine, handles[-1], _EDGE)
-    end, end_steps = _after_tokens(engine, handles[-1], num_tokens - 2 * _EDGE)
+    # Guests start one after the other, so sequences end one after the other: the first sequence is ahead.
+    for handle in handles:
+        begin, begin_steps = _after_tokens(engine, handle, _EDGE)
+    end, end_steps = _after_tokens(engine, handles[0], num_tokens - 2 * _EDGE)
     ends = [handle.wait() for handle in handles]
     for finish in ends:
         if finish.error is not None:
