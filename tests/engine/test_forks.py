@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_engine.config import EngineConfig, SamplingParams
-from aici_engine.control.session import MAX_FORKS_IN_ALL
+from aici_engine.control.guest_wishes import MAX_FORKS_IN_ALL
 from aici_engine.engine import Engine
 from aici_engine.events import BacktrackEvent, ControlEvent, Event, FinishEvent, FinishReason, ForkEvent, Origin
 from aici_engine.request import ControllerCall, Request, RequestHandle

@@ -16,8 +16,8 @@ Several steps may be in flight. `answers` of a step comes before the next `round
 before the next message. A sequence that waits for a step's logits is *held*: its request is left out of rounds. If a
 step is lost, `keep` keeps its answers: a guest never computes twice for one token.
 
-The conversation follows the AICI runtime protocol with pre, mid and post callbacks. A failing guest ends its own
-sequence only.
+The conversation follows the AICI runtime protocol with pre, mid and post callbacks. `GuestWishes` carries out what the
+answers say.
 """
 
 import time
@@ -26,29 +26,26 @@ from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from aici_base.errors import AiciError, ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_engine.control.calm_record import CalmRecord
-from aici_engine.control.guest_errors import guest_error
 from aici_engine.control.guest_patience import GuestPatience
 from aici_engine.control.guest_starts import GuestStarts
 from aici_engine.control.guest_time import GuestTime
+from aici_engine.control.guest_wishes import GuestWishes, stopped
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.sequences.group import SequenceGroup
 from aici_engine.sequences.sequence import Sequence
-from aici_runtime.wire import MidOp, Patience, PostOp, Pre, PreOp, SeqResult, Splice, Turn
+from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, SeqResult, Splice, Turn
 
 if TYPE_CHECKING:
     from aici_engine.request import Share
-
-_GO_ON = Pre(suspend=False, num_forks=1, ff_tokens=())
 
 _SHORT_S = 0.001
 """Waits below this time are charged to nobody."""
@@ -56,10 +53,6 @@ _SHORT_S = 0.001
 MAX_SUSPENDED_ROUNDS = 10
 """A request is deadlocked if all its forks were suspended in more rounds in a row: only a fork of the request could
 wake a fork."""
-
-
-MAX_FORKS_IN_ALL = 1024
-"""Sequences of one request, ended and refused sequences included: the request's result lists every fork."""
 
 
 class GuestAnswer(NamedTuple):
@@ -121,8 +114,7 @@ class GuestSession:
         guest_time: GuestTime | None = None,
     ) -> None:
         self._runtime = runtime
-        self._output = output
-        self._num_logits = num_logits
+        self._wishes = GuestWishes(output, num_logits=num_logits, eos_tokens=eos_tokens)
         self._eos_tokens = eos_tokens
         self._new_id = new_id
         self._calm_record = CalmRecord(calm_rounds)
@@ -343,7 +335,7 @@ class GuestSession:
                     continue
                 # Nearly all guests answer, log nothing and write no variable.
                 is_usual = result is not None and not (result.error or result.logs or result.storage)
-                if (is_usual or self._noted(seq, result)) and result is not None:
+                if (is_usual or self._wishes.noted(seq, result)) and result is not None:
                     answers[seq.seq_id] = GuestAnswer(result.result, bits, result.micros / 1e6)
         # A second `ask` before the next round must not ask calm guests again.
         self._calm = {}
@@ -447,16 +439,16 @@ class GuestSession:
                 continue
             seq = asked[op.id]
             post = turn.post.get(op.id)
-            if self._noted(seq, post) and post is not None and post.result is not None and post.result.stop:
+            if self._wishes.noted(seq, post) and post is not None and post.result is not None and post.result.stop:
                 if not seq.guest.last_was_eos:  # a guest told of an EOS is asked first
                     seq.guest.wished()
-                seq.end(_stopped(seq))
+                seq.end(stopped(seq))
         seqs = [*asked.values(), *sent.fresh]
         for seq in seqs:
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
-            if self._noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
-                self._apply_pre(seq, pre.result)
+            if self._wishes.noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
+                self._wishes.apply_pre(seq, pre.result, was_calm=seq.seq_id in self._calm)
             # A late guest may be about to stop. The reason of the end must not depend on timing.
             if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)
@@ -504,79 +496,11 @@ class GuestSession:
         self._posts.append(PostOp(seq.seq_id, [token]))
 
     def splice(self, seq: Sequence, splice: Splice) -> None:
-        """Carry out a splice in place of sampling, and tell the guest in the next round.
-
-        Tokens that the splice removes and appends again stay, with their keys, values and text. Raises ControllerError
-        for a splice that removes too much or appends unknown tokens.
-        """
-        self._check(splice.ff_tokens)
-        if splice.late:
-            seq.guest.num_calm = 0
-            return
-        # The guest counts the token of this step too, which was never appended.
-        num_removed = max(0, splice.backtrack - 1)
-        if num_removed > len(seq.tokens) or len(seq.tokens) - num_removed + len(splice.ff_tokens) == 0:
-            raise ControllerError(f"the controller removed {num_removed} tokens of a sequence of {len(seq.tokens)}")
-        num_kept = seq.transcript.num_kept(num_removed, splice.ff_tokens, self._eos_tokens)
-        new = splice.ff_tokens[num_kept:]
-        self._output.remove(seq, num_removed - num_kept)
-        self._output.forced(seq, new)
-        if num_removed > num_kept or new:
-            seq.guest.last_was_eos = False
-        else:
-            seq.group.count_idle_step()
-        self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
-
-    def _apply_pre(self, seq: Sequence, pre: Pre) -> None:
-        if pre == _GO_ON:
-            seq.guest.went_on()
-        else:
-            seq.guest.wished()
-            if seq.seq_id in self._calm:
-                # The guest lost this step: the wish came too late for the forward pass.
-                seq.guest.calm_rounds *= 2
-        try:
-            self._check(pre.ff_tokens)
-        except ControllerError as error:
-            seq.end(FinishReason.FAIL, error)
-            return
-        # The runtime tells the guest of tokens forced by pre.
-        self._output.forced(seq, pre.ff_tokens)
-        if pre.ff_tokens:
-            seq.guest.last_was_eos = False
-        if pre.num_forks == 0:
-            seq.end(_stopped(seq))
-        if pre.suspend and not pre.late and not seq.guest.suspended:
-            self._output.suspended(seq)
-        seq.guest.suspended, seq.guest.late = pre.suspend, pre.late
-        if seq.group.num_forks + pre.num_forks > MAX_FORKS_IN_ALL:
-            why = f"the controller forked into more than {MAX_FORKS_IN_ALL} sequences in all"
-            seq.group.end(FinishReason.FAIL, ControllerError(why))
-        # If the sequence is not sampled in this step, the next round asks the guest again.
-        seq.guest.num_branches = max(1, pre.num_forks)
-
-    def _check(self, tokens: Seq[TokenId]) -> None:
-        for token in tokens:
-            if not 0 <= token < self._num_logits:
-                raise ControllerError(f"the controller forced token {token}: tokens are 0 to {self._num_logits - 1}")
-
-    def _noted(self, seq: Sequence, result: SeqResult[Any] | None) -> bool:
-        """Report logs and variables. Return False, with the sequence marked to end, if the guest failed."""
-        error: AiciError | None = None
-        if result is None:
-            error = ControllerError("the controller did not answer")
-        else:
-            self._output.controlled(seq, result.logs, result.storage)
-            if result.error:
-                error = guest_error(result.error)
-        if error is not None:
-            seq.end(FinishReason.FAIL, error)
-        return error is None
+        """Carry out a splice in place of sampling, and tell the guest in the next round. Raises ControllerError for a
+        splice that removes too much or appends unknown tokens."""
+        if self._wishes.splice(seq, splice):
+            self._posts.append(PostOp(seq.seq_id, list(splice.ff_tokens), splice.backtrack))
 
 
 def _clones(parent_id: SeqId, seq_ids: Iterable[SeqId]) -> Iterable[MidOp]:
     return (MidOp(seq_id, parent_id) for seq_id in seq_ids)
-
-
-def _stopped(seq: Sequence) -> FinishReason:
-    return FinishReason.EOS if seq.guest.last_was_eos else FinishReason.STOP
