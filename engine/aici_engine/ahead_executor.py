@@ -30,7 +30,7 @@ class AheadModel(Model, Protocol):
         """Do as `forward` for chunks of one token with one row of logits each; token i is `tokens[i]`."""
 
     def warm_up(self, storage: KVStorage) -> None:
-        """Run each kind of step once, in free pages, so that no request waits for what happens at a first call."""
+        """Run each kind of step once, in free pages, so that no request waits for the work of a first call."""
 
 
 class _Guess(NamedTuple):

@@ -15,6 +15,6 @@ class Candidate(NamedTuple):
     answer: GuestAnswer | None
 
     def wants_token(self) -> bool:
-        """There is room for a token, and the guest, if the sequence has one, gave a mask and no splice."""
+        """There is room for a token, and the guest, if any, gave a mask and no splice."""
         seq, _, answer = self
         return seq.room > 0 and (seq.controller is None if answer is None else answer.splice is None)

@@ -41,7 +41,7 @@ DRAFT_MODEL_HELP: Final = "A smaller model with the same tokens, which drafts: s
 DRAFT_DTYPE_HELP: Final = "Format of the draft model's weights (default: that of --dtype)."
 MAX_PRIORITY = 1 << 31
 BACKGROUND_PRIORITY: Final = 1 << 20
-"""A request with this priority or a later one is in the background: computed only if nothing else has work."""
+"""A request with this priority or later is in the background: computed only if nothing else has work."""
 
 
 _OF_STAGES: Final = ("depth", "driver_bytes", "token_file")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 
 def default_threads(environment: Mapping[str, str] = os.environ, root: Path = Path("/")) -> int:
-    """Return OMP_NUM_THREADS if it is set, else the physical cores that this process may use, as torch does.
+    """Return OMP_NUM_THREADS if set, else the physical cores that this process may use, as torch does.
 
-    Two threads on one core would wait for each other. `root`: the folder that contains /sys.
+    Two threads on one core would wait for each other. `root`: the folder with /sys.
     """
     asked = environment.get("OMP_NUM_THREADS", "").split(",")[0].strip()
     if asked.isdecimal() and int(asked):

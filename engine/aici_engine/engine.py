@@ -319,7 +319,7 @@ class Engine:
     def expect_runtime(self, is_expected: bool) -> None:
         """Say whether `use_runtime` follows within seconds when the controller runtime dies; at first it does not.
 
-        If it does, controlled requests that have not begun wait for the next runtime. If it does not, they fail.
+        If so, controlled requests that have not begun wait for the next runtime. If not, they fail.
         """
         self._loop.expect_runtime(is_expected)
 

@@ -71,8 +71,8 @@ class Executor(Protocol):
     def go_ahead(self, step: StepInput, tokens: Any, chosen: Sequence[int]) -> None:  # noqa: ARG002 see `goes_ahead`
         """Begin the pass that most likely comes next, while a device still chooses its tokens.
 
-        `step` has chunks of one token, PENDING, which stands for another: that of chunk i is token `chosen[i]` of
-        `tokens`, which the sampler has launched. Called if the executor `goes_ahead`.
+        Each chunk of `step` is one token, PENDING. In chunk i, PENDING stands for token `chosen[i]` of `tokens`, which
+        the sampler has launched. Called if the executor `goes_ahead`.
         """
         return
 
@@ -83,7 +83,7 @@ class Executor(Protocol):
         """
 
     def restore(self, wait_s: float) -> bool:
-        """After StateLostError: wait at most `wait_s` seconds for an empty cache. Return whether there is one.
+        """After StateLostError: wait at most `wait_s` seconds for an empty cache. Return whether the cache is ready.
 
         Steps that were in flight are gone: nobody asks for their logits, and no sequence is known. Call again until
         the answer is True.

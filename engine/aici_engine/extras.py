@@ -1,4 +1,4 @@
-"""Packages that only some installs have, and the extras of aici that bring them."""
+"""Optional packages, and the extras of aici that install them."""
 
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ def missing(packages: Sequence[str]) -> list[str]:
 
 @contextlib.contextmanager
 def needed_for(what: str) -> Iterator[None]:
-    """Turn a missing package of EXTRAS into an error that says what it is needed for, and names the extra.
+    """Turn a missing package of EXTRAS into an error that names the purpose and the extra.
 
     >>> with needed_for("a sum"):
     ...     import numpy

@@ -3,16 +3,16 @@
 The first sequences of each owner have turn 0, as many as the owner's weight; the owner's next sequences have turn 1,
 and so on. A sequence with a smaller turn is served first; within a turn, the older sequence. So an owner with forty
 sequences delays another owner's first sequence no more than an owner with one, and places that an owner does not use go
-to the others. With one owner, the order is the age.
+to other owners. With a single owner, the order is the age.
 
 When a sequence of an owner ends, the owner's waiting sequences count as if they came now (`Clock.right_at`). Otherwise,
-where there is a place for one sequence alone, the owner's forty would all run before another owner's first. A sequence
-that has run, and waits because it lost its pages, keeps its age: its client has a part of the answer.
+with a place for one sequence alone, the owner's forty would all run before another owner's first. A preempted sequence
+keeps its age: the client has a part of the answer.
 
-Sequences in the background come after all others, whatever their owner; among themselves they have turns too.
+Sequences in the background come after all others, whatever the owner, and have turns among themselves too.
 
-Turns depend on the sequences there are: when a sequence of an owner ends, the owner's later sequences move up. The
-oldest of all sequences is always first.
+Turns depend on the present sequences: when a sequence of an owner ends, the owner's later sequences move up. The oldest
+of all sequences is always first.
 """
 
 import math
@@ -50,5 +50,5 @@ def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
 
 
 def without_background(sequences: list[Sequence]) -> list[Sequence]:
-    """Return the sequences that are not in the background; all of them if there are no others."""
+    """Return the sequences that are not in the background; without such sequences, return all."""
     return [seq for seq in sequences if not seq.clock.is_background] or sequences

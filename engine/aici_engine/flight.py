@@ -1,8 +1,8 @@
 """The second part of a step: the forward pass, while guests compute their masks. A step in this part is a flight.
 
-Flights end in the order in which they began. The executor computes in the same order, so a flight may read what earlier
-flights have not written yet, pages may be freed and taken by others while a flight uses them, and only the logits are
-waited for.
+Flights end in the order of their start. The executor computes in the same order, so a flight may read what earlier
+flights have not written yet, pages may be freed and reused while a flight uses them, and only the logits are waited
+for.
 """
 
 import itertools

@@ -19,8 +19,8 @@ _SLOW_BYTES_PER_S: Final = 1e10
 
 
 class Beat(NamedTuple):
-    """`number`: turns of the loop, and forward passes. `allowed_s`: processor time that the work of now may take.
-    `waits`: the work is done by other machines, so that this process may sleep."""
+    """`number`: turns of the loop, and forward passes. `allowed_s`: processor time allowed for the present work.
+    `waits`: other machines do the work, so this process may sleep."""
 
     number: int
     allowed_s: float

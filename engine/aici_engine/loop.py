@@ -160,7 +160,7 @@ class Loop(EngineLoop):
         self._live.talk(lambda running: self._session.round(running, held | put_off), self._scheduler.running)
         self._live.finish_ended()
         lap("round")
-        # Tokens that guests forced, and sequences that guests ended, need not wait for the forward pass.
+        # Forced tokens, and sequences ended by guests, need not wait for the forward pass.
         self._output.flush()
         lap("output")
         plan = self._scheduler.decide(held, put_off)

@@ -20,7 +20,7 @@ _LARGEST: Final[Mapping[str, int]] = {
     **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), _HEADS),
     "vocab_size": _VOCABULARY,
 }
-"""The largest value of a setting: some ten times that of the largest known models."""
+"""The largest value of a setting: about ten times the value of the largest known models."""
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A temporary folder of one process, such as for its sockets. It is removed even if the process was killed."""
+"""A temporary folder of one process, such as for sockets; removed even if the process was killed."""
 
 import contextlib
 import fcntl
@@ -13,7 +13,7 @@ class PrivateFolder:
     """A folder that only this user can enter, locked by its owner. A context manager.
 
     The lock ends with the owner's process, so `sweep` can remove the folders of dead processes; each new folder sweeps
-    those of its prefix. The path is short, since a socket's address has at most 107 bytes.
+    its prefix. The path is short, since a socket's address has at most 107 bytes.
 
     >>> with PrivateFolder("aici-sockets-") as folder:
     ...     (folder.path / "requests").touch()
@@ -44,7 +44,7 @@ class PrivateFolder:
 
 
 def sweep(prefix: str) -> None:
-    """Remove this user's folders of that prefix whose owners are dead."""
+    """Remove this user's folders of the prefix whose owners are dead."""
     for path in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
         # OSError: removed meanwhile, locked by a living process, or owned by another user.
         with contextlib.suppress(OSError):

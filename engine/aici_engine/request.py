@@ -27,13 +27,13 @@ class ControllerCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Share:
-    """Whose request it is. Owners share the engine fairly, however many sequences each of them has.
+    """The owner of a request. Owners share the engine fairly, however many sequences an owner has.
 
     `owner`: requests of one user have the same owner. `weight`: so many sequences of this owner run for each sequence
-    of an owner with weight 1, while there are not places for all. `most`: the sequences of the owner that compute at a
-    time, forks included; further sequences wait. `guest_cpu_s`: seconds of processor time that the owner's guests may
-    use in a minute; beyond, they take part in fewer steps. `pages`: the pages of the cache that the owner's sequences
-    may hold, each sequence counted by itself; further sequences wait. None: no bound.
+    of an owner with weight 1, while places are too few. `most`: the sequences of the owner that compute at a time,
+    forks included; further sequences wait. `guest_cpu_s`: seconds of processor time for the owner's guests in a minute;
+    beyond, the guests take part in fewer steps. `pages`: the pages of the cache that the owner's sequences may hold,
+    each sequence counted separately; further sequences wait. None: no bound.
     """
 
     owner: str = ""

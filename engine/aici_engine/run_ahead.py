@@ -24,7 +24,7 @@ class RunAhead:
     """Used by the engine's thread alone.
 
     The next step most likely computes one token of each sequence that gets a token now. Nothing is guessed if a prompt
-    waits to be computed, if a request may take the place of one that ends now, or if a guest may force tokens; and for
+    waits to be computed, if a request may take the place of an ending request, or if a guest may force tokens; and for
     some steps, twice as many each time, after guesses of which less than half was right.
     """
 

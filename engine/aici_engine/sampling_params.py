@@ -339,9 +339,9 @@ PARAMETERS: Final[Mapping[str, Parameter]] = read_table(SamplingParams)
 
 
 def from_options(options: Mapping[str, Any], *, base: SamplingParams | None = None) -> SamplingParams:
-    """Return `base` (the defaults, if there is none) with the fields of a SamplingOptions in place of its own.
+    """Return `base`, or the defaults, with the fields of a SamplingOptions in place of its own.
 
-    Raises UsageError for an unknown name; `param` is the name, and the hint has the nearest one.
+    Raises UsageError for an unknown name; `param` is the name, and the hint has the nearest name.
 
     >>> from_options({"temperature": 0.5, "stop": "."}).stop
     ('.',)

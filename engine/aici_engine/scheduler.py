@@ -59,16 +59,16 @@ _LEAST_CHUNK = 128
 """Tokens of prompts that a step of several in flight, or in the background, may compute in any case. Fewer tokens a
 step read the weights too often."""
 _CHUNKS_PER_STEP = 4
-"""If several steps are in flight, prompts are cut into this many chunks for each of them."""
+"""If several steps are in flight, prompts are cut into this many chunks for each step."""
 _AGE = attrgetter("order")
 
 
 class Scheduler:
-    """Owns the waiting and the running sequences, both by age, and their pages. Used by the engine's thread alone.
+    """Owns the waiting and the running sequences, by age, and their pages. Used by the engine's thread alone.
     Held requests: see above.
 
     `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `depth`: steps in flight
-    at a time. `num_preemptions` and `num_reused` (prompt tokens that were in the cache) count since the engine started.
+    at a time. `num_preemptions` and `num_reused` (prompt tokens found in the cache) count since the engine started.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Scheduler:
         insort(self.waiting, seq, key=_AGE)
 
     def remove(self, seq: Sequence) -> None:
-        """The sequence has ended: forget it, and free its pages. Idempotent."""
+        """Forget an ended sequence, and free its pages. Idempotent."""
         if seq.progress.phase is Phase.RUNNING:
             now = time.monotonic()
             for other in self.waiting:
@@ -339,7 +339,7 @@ class Scheduler:
         self.add(seq)
 
     def _num_needed(self, seq: Sequence) -> int:
-        """Return the number of free pages that an admission takes. Pages that others hold are shared."""
+        """Return the number of free pages that an admission takes. Pages held by others are shared."""
         return self._cache.num_needed(seq.tokens, seq.num_reusable, seq.salt)
 
     def _reuse(self, seq: Sequence) -> None:
@@ -356,8 +356,8 @@ class Scheduler:
         insort(self.running, seq, key=_AGE)
 
     def _newest_with_less_right(self, seq: Sequence, turns: dict[Sequence, float], held: Groups) -> Sequence | None:
-        """Return the running sequence that gives its pages to the waiting `seq`: the newest that has a later turn and
-        another owner, or that is in the background while `seq` is not."""
+        """Return the running sequence that gives its pages to the waiting `seq`: the newest with a later turn and
+        another owner, or in the background while `seq` is not."""
         for other in reversed(turns):
             if turns[other] <= turns[seq]:
                 return None
@@ -374,7 +374,7 @@ class Scheduler:
         return bool(owned) and self._num_pages([*owned, seq]) > seq.share.pages
 
     def _take_back_pages(self, active: list[Sequence], held: Groups) -> None:
-        """Preempt the newest sequences of owners who hold more pages than they may, and take them out of `active`."""
+        """Preempt the newest sequences of owners who hold too many pages, and take them out of `active`."""
         for seq in reversed(list(active)):
             if seq.share.pages is None:
                 continue

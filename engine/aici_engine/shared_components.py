@@ -21,7 +21,7 @@ from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
 _GUESTS_AHEAD = 16
 """Guests that may start, or wait ready, while `max_num_seqs` sequences run."""
 _MORE_GUESTS = 16
-"""Places for the first guests of users who have none."""
+"""Places for the first guests of users without guests."""
 _MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 """Half of the runtime's worker slots are for requests. The slot of an ended guest stays taken for a moment, hence
 3/4."""

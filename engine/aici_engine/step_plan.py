@@ -1,4 +1,4 @@
-"""What the scheduler decides: which tokens of which sequences a step computes."""
+"""The scheduler's decision: which tokens of which sequences a step computes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -22,7 +22,7 @@ class PlannedChunk(NamedTuple):
 
 @dataclass(slots=True)
 class StepPlan:
-    """What a step computes, oldest sequence first, and the sequences that lost their pages to make room.
+    """What a step computes, oldest sequence first, and the sequences preempted to make room.
 
     `drafts`: tokens to compute after the chunks of some sequences, whose chunks sample.
     """

@@ -20,8 +20,8 @@ _NONE = 0
 
 @dataclass(slots=True)
 class _Content:
-    """`number`: of this content; another content of the same page has another number. `before`: the number of the
-    content before."""
+    """`number`: of this content; other contents of the page have other numbers. `before`: the number of the content
+    before."""
 
     number: int
     before: int

@@ -22,9 +22,9 @@ from aici_engine.chat.tools import PastCall, Tool, compact_json
 class PromptMessage:
     """A message of a conversation, the same for every protocol.
 
-    `calls`: the tool calls of an assistant message; they follow its `content`. In a tool message, `content` is the
-    result of the call `call_id`. `name`: who speaks. `reasoning`: what the assistant thought before its `content`.
-    A template that has no place for a name or a reasoning leaves them out.
+    `calls`: the tool calls of an assistant message, after the `content`. In a tool message, `content` is the result of
+    the call `call_id`. `name`: who speaks. `reasoning`: the assistant's thought before the `content`.
+    A template without a place for names or reasonings leaves them out.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -116,7 +116,7 @@ def _function(call: PastCall, known: TemplateTools) -> dict[str, Any]:
 
 
 def _fitting_id(call_id: str, id_len: int | None) -> str:
-    """Return the id of a call for a template that takes ids of one length only: another id becomes its digest."""
+    """Return the id of a call for a template with ids of a fixed length: an id of another length becomes a digest."""
     if id_len is None or (len(call_id) == id_len and call_id.isascii() and call_id.isalnum()):
         return call_id
     return hashlib.sha256(call_id.encode()).hexdigest()[:id_len]

@@ -7,9 +7,9 @@ _CLOSING: Final = {"{": "}", "[": "]"}
 
 
 def read_arguments(text: str) -> dict[str, Any] | None:
-    """Return arguments from their JSON text. Of a text that was cut off, return what was complete.
+    """Return arguments from JSON text. Of a text that was cut off, return the complete part.
 
-    A string that was cut off counts as far as it goes. None: the text is no beginning of a JSON object.
+    Of a string that was cut off, the beginning counts. None: the text is no beginning of a JSON object.
 
     >>> read_arguments('{"city": "Par')
     {'city': 'Par'}

@@ -1,4 +1,4 @@
-"""What rendering a chat template gives, in this process or in another."""
+"""The result of rendering a chat template, in this process or in another."""
 
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, Protocol

@@ -1,7 +1,7 @@
-"""Render chat templates in a process of their own, which has limits of time and memory.
+"""Render chat templates in a separate process with limits of time and memory.
 
-A message, in both directions, is JSON behind its length in four bytes. The process has no environment variables, opens
-no file for writing, and ends when its standard input ends.
+A message, in either direction, is JSON behind the length in four bytes. The process has no environment variables, opens
+no file for writing, and ends when standard input ends.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ class RenderingProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process that renders, if one was started."""
+        """The rendering process, if started."""
         return None if self._process is None else self._process.pid
 
     def __call__(self, source: str, variables: Mapping[str, Any] | None) -> Rendered:

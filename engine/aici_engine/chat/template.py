@@ -16,7 +16,7 @@ from aici_engine.model_files import read_settings, read_text, read_tokenizer
 class ChatTemplate:
     """A chat template, the text `source`. Raises UsageError for a template with errors.
 
-    `with_tools`: the template for conversations with tools, if the model has another template for them; else itself.
+    `with_tools`: the model's separate template for conversations with tools, if any; else this template.
     """
 
     def __init__(

@@ -1,8 +1,8 @@
-"""Models that think before they answer: the tags around a thought, and where a prompt leaves the model.
+"""Models that think before answering: the tags around a thought, and where a prompt leaves the model.
 
-closed     the template writes a whole thought itself: the model answers at once
+closed     the template writes a whole thought: the model answers at once
 open       the template opens the tag: the model thinks
-possible   the template leaves it to the model, whose first tokens tell
+possible   the template leaves the choice to the model: the first tokens tell
 """
 
 from collections.abc import Mapping
@@ -14,9 +14,9 @@ from aici_base.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ThinkingTags:
-    """The tags around a thought. `after_end`: what templates write between the end tag and the answer.
+    """The tags around a thought. `after_end`: the template's text between the end tag and the answer.
 
-    `answer_end`: the tag that ends the answer after a thought, if there is one.
+    `answer_end`: the tag that ends the answer after a thought, if any.
     `aliases`: names of vLLM's parsers for models with these tags.
     """
 
@@ -49,7 +49,7 @@ class Thinking:
 
 
 def tags_of_template(source: str) -> ThinkingTags | None:
-    """Return the tags that a template has; None for a template without them.
+    """Return the tags of a template; None for a template without tags.
 
     >>> tags_of_template("{{ '<think>' if thinking else '<think></think>' }}").name
     'think'
@@ -62,7 +62,7 @@ def tags_of_template(source: str) -> ThinkingTags | None:
 
 
 def named_tags(name: str) -> ThinkingTags:
-    """Return the tags by their name or the name of one of vLLM's parsers. Raises UsageError for an unknown name."""
+    """Return the tags by name, or by the name of a parser of vLLM. Raises UsageError for an unknown name."""
     for tags in THINKING_TAGS:
         if name in (tags.name, *tags.aliases):
             return tags
@@ -70,7 +70,7 @@ def named_tags(name: str) -> ThinkingTags:
 
 
 def thinking_of_prompt(tags: ThinkingTags, prompt: str, budget: int | None) -> Thinking | None:
-    """Return the thought that may follow a prompt; None if the prompt has a whole thought at its end."""
+    """Return the thought that may follow a prompt; None if the prompt ends with a whole thought."""
     text = prompt.rstrip()
     if text.endswith(tags.end):
         return None

@@ -40,13 +40,13 @@ class Header:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolSyntax:
-    """How a model writes calls. Special tokens are written by their names.
+    """How a model writes calls. Special tokens are written by name.
 
     `mark`: the text that begins the calls of an answer; `other_marks` begin calls, too. `opening`: from the mark to the
     first call. `between`: from one call to the next; None if an answer has one call. `closing`: after the last call.
     `key`: the member of a call with the arguments. `header`: the form of a call that is no JSON object.
     `is_whole_answer`: the marks count only at the beginning of an answer. `id_len`: the length of call ids, if fixed.
-    `lesson`: the part of a prompt by which a template with this syntax is known, if its calls do not show it.
+    `lesson`: the part of a prompt that tells this syntax, if the template's calls do not.
     """
 
     name: str
@@ -95,7 +95,7 @@ class ToolSyntax:
         return new_call_id(self.id_len)
 
     def written(self, calls: Sequence[PastCall]) -> str:
-        """Return calls as a model writes them. Where an answer has one call, each stands in a line of its own."""
+        """Return calls as a model writes them. Where an answer has one call, each call stands in a separate line."""
         texts = (self._one_written(call) for call in calls)
         return self.opening + ("\n" if self.between is None else self.between).join(texts) + self.closing
 
@@ -195,4 +195,4 @@ REFUSED: Final = {
     **dict.fromkeys(("pythonic", "llama4_pythonic"), "calls as Python, whose arguments are no JSON"),
     **dict.fromkeys(("gpt_oss", "openai", "harmony"), "channels, which divide the whole answer"),
 }
-"""Syntaxes by the names that other servers give them, and what no declaration of this table can say."""
+"""Syntaxes by the names in other servers, and what no declaration of this table can say."""

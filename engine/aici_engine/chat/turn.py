@@ -13,7 +13,7 @@ from aici_engine.chat.tools import CallArguments, CallStart, Tool, calls_schema
 from aici_engine.sampling_params import SamplingParams
 
 C = TypeVar("C")
-"""What constrains a generation, in the words of the model that runs the turn."""
+"""The constraint of a generation, in the words of the model that runs the turn."""
 
 
 @dataclass(frozen=True, slots=True)

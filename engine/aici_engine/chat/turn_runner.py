@@ -191,7 +191,7 @@ class _Turn(Generic[C]):
         return self._has_stopped_at(thinking.tags.begin) and not self._said.strip()
 
     def _free(self, sampling: SamplingParams) -> SamplingParams:
-        """Return the sampling of an answer that a controller, if there is one, can take."""
+        """Return the sampling of an answer that a controller, if any, can take."""
         return sampling if self._request.controller is None else self._request.sampling
 
     def _until(self, text: str, sampling: SamplingParams) -> SamplingParams:
@@ -295,7 +295,7 @@ class _Turn(Generic[C]):
         self._text += self._said
 
     async def _document(self) -> AsyncGenerator[Text | Removed | Scores, None]:
-        """Yield a JSON document, or nothing if the model wants a call. The first character tells which it is."""
+        """Yield a JSON document, or nothing if the model wants a call. The first character decides."""
         begun, mark = "", self._syntax.mark
         async for delta in self._generate(self._request.sampling, self._request.document):
             if isinstance(delta, Text):

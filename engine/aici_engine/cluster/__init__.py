@@ -1,1 +1,1 @@
-"""One model over several machines: a pipeline of stages, each a range of layers in a process of its own."""
+"""One model over several machines: a pipeline of stages, each a range of layers in a separate process."""

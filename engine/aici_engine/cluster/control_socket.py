@@ -1,4 +1,4 @@
-"""Commands to a node daemon from its own machine, over a Unix socket that only the daemon's user can open.
+"""Commands to a node daemon from the same machine, over a Unix socket that only the daemon's user can open.
 
 A connection carries one command, a line. The answer is one line of JSON or several: the last line, then the end.
 """
@@ -33,9 +33,8 @@ def socket_path(name: str) -> Path:
 class ControlServer:
     """Listens at `path`. Call `advance` when one of `fds` is readable, and after each change.
 
-    `obey` takes a command, and returns a line and whether the line is the last. A command without its last line is
-    obeyed again at each `advance`; a line that is the same again is not sent. Raises InUseError if another process
-    listens at `path`.
+    `obey` takes a command, and returns a line and whether the line is the last. A command without a last line is obeyed
+    again at each `advance`; an unchanged line is not sent. Raises InUseError if another process listens at `path`.
     """
 
     def __init__(self, path: Path, obey: Callable[[str], tuple[str, bool]]) -> None:

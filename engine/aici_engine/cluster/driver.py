@@ -19,7 +19,7 @@ from aici_engine.config import EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 
 _LEAST_CONTEXT: Final = 1024
-"""A plan must have room for one sequence of this length, or of the model's context if that is shorter."""
+"""A plan must have room for one sequence of this length, or of the model's context if shorter."""
 
 
 def make_driver(config: EngineConfig, compute: ComputeDevice) -> PipelineExecutor:

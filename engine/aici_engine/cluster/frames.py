@@ -108,8 +108,8 @@ class MeasureSpeed(Struct, frozen=True, array_like=True, forbid_unknown_fields=T
 
 
 class StageSpeed(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="speed"):
-    """`bytes_per_s`: the rate at which the stage reads weights. `flops_per_s`: the rate at which the stage computes
-    batches, by format of the weights."""
+    """`bytes_per_s`: the stage's rate of reading weights. `flops_per_s`: the stage's rate of computing batches, by
+    format of the weights."""
 
     bytes_per_s: Rate
     flops_per_s: Annotated[dict[Name, Rate], Meta(max_length=16)]

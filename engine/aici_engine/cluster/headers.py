@@ -29,7 +29,7 @@ _POSITIONS: Final = re.compile(r"(?:^|\.)wpe\.|embed_positions\.|position_embd\.
 _NO_WEIGHTS: Final = re.compile(
     r"vision|visual|audio|multi_modal|\.attn\.(?:masked_)?bias$|rotary_emb|rope_freqs|rope_factors"
 )
-"""Tensors of other modalities, and buffers that some checkpoints store: the engine loads none of these."""
+"""Tensors that the engine does not load: of other modalities, and buffers in some checkpoints."""
 _MAX_HEADER: Final = 100 << 20
 _GGUF_DTYPES: Final[Mapping[int, Dtype]] = {2: "int4", 3: "int4", 8: "int8", 30: "bfloat16"}
 """ggml's number of Q4_0, Q4_1, Q8_0 and BF16: the formats that hold the weights of such tensors without loss."""
@@ -94,7 +94,7 @@ class ModelSizes:
         return self._num_bytes(self._ends(part), part, dtype)
 
     def read_bytes(self, part: LayerRange, dtype: Dtype) -> int:
-        """Return the weight bytes that a decoding step reads: without the embedding, of which it reads single rows."""
+        """Return the weight bytes of a decoding step: without the embedding, of which a step reads single rows."""
         return self._num_bytes(self._ends(LayerRange(0, 0, embedding=False, head=part.head)), part, dtype)
 
     def flops(self, part: LayerRange) -> int:
@@ -220,7 +220,7 @@ class _Settings:
     values: Mapping[str, Any]
 
     def number(self, *names: str) -> int:
-        """Return the first setting that is there, or 0."""
+        """Return the first setting present, or 0."""
         return next((int(self.values[name]) for name in names if isinstance(self.values.get(name), int)), 0)
 
     @property

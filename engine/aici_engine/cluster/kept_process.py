@@ -1,4 +1,4 @@
-"""A child process that is started again whenever it ends."""
+"""A child process, restarted whenever it ends."""
 
 import contextlib
 import os

@@ -1,4 +1,4 @@
-"""A file with the key pair of a stage or a node, so that its address stays the same when it is started again."""
+"""A file with the key pair of a stage or a node, so that the address survives a restart."""
 
 from pathlib import Path
 
@@ -9,9 +9,9 @@ _KEY_BYTES = 32
 
 
 def read_or_create_keys(path: Path) -> KeyPair:
-    """Read the key pair, or make one and write it, mode 0600.
+    """Read the key pair, or write a new pair, mode 0600.
 
-    Raises UsageError for another file or one that others may read, UnavailableError if the file cannot be written.
+    Raises UsageError for another file or a file that others may read, UnavailableError if the file cannot be written.
     """
     file = SecretFile(path, "key file", 2 * _KEY_BYTES, "remove the file, and a new one is made")
     both, _ = file.read_or_create(lambda: b"".join(KeyPair.new()))

@@ -1,10 +1,10 @@
 """Connections between driver, stages and node daemons: ZeroMQ over TCP with CURVE. Knows frames, and no models.
 
-Whoever listens has a key pair of its own; the public key is part of its address, so nobody else can answer in its
-place. Whoever connects has the key pair that follows from the cluster token, so a stranger is refused in the handshake,
-before anything of his is read. Then both sides send a Hello, which tells versions and clusters apart.
+Each listener has its own key pair; the public key is part of the address, so nobody else can answer in the listener's
+place. Everybody who connects has the key pair derived from the cluster token, so a stranger is refused in the
+handshake, before any frame is read. Then both sides send a Hello, which tells versions and clusters apart.
 
-A connection that is lost stays lost: frames may be lost with it, so nothing is connected again behind the owner's back.
+A lost connection stays lost: frames may be lost with it, so nothing is connected again behind the owner's back.
 """
 
 import errno
@@ -82,7 +82,7 @@ class Closable(Protocol):
 class LinkGroup:
     """The connections of one process to others. A context manager; used by one thread, except `wake`.
 
-    `role`, `name`: what this process says of itself. `insecure`: no encryption, and addresses of this machine and of
+    `role`, `name`: of this process, for the peers. `insecure`: no encryption, and addresses of this machine and of
     private networks alone. `wait` returns when any link of the group has something to receive.
     """
 
@@ -451,7 +451,7 @@ def milliseconds_until(deadline: float | None) -> int | None:
 
 
 def set_up(socket_: "zmq.Socket[bytes]") -> None:
-    """Set the options that both ends have in common."""
+    """Set the common options of both ends."""
     socket_.linger = _LINGER_MS
     socket_.ipv6 = True
     socket_.sndhwm = 0

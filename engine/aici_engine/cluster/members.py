@@ -11,8 +11,8 @@ from aici_base.errors import UsageError
 class Member:
     """A machine of the cluster.
 
-    `address`: `tcp://HOST:PORT#KEY` of its node daemon. `is_gone`: the machine has left, or has been silent for so long
-    that it is not expected back.
+    `address`: `tcp://HOST:PORT#KEY` of its node daemon. `is_gone`: the machine has left, or has been silent too long to
+    be expected back.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a machine says of itself: memory, speed, device."""
+"""Facts about a machine: memory, speed, device."""
 
 import os
 import time
@@ -30,8 +30,8 @@ _LEAST_S: Final = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDescription:
-    """`free_bytes`: memory that the machine and its container leave. `budget_bytes`: the part of it for weights, pages
-    and scratch memory of a stage. `bytes_per_s`, `flops_per_s`: see `NodeInfo`. `level`: of the kernels; empty without
+    """`free_bytes`: memory left by the machine and the container. `budget_bytes`: the part of it for weights, pages and
+    scratch memory of a stage. `bytes_per_s`, `flops_per_s`: see `NodeInfo`. `level`: of the kernels; empty without
     kernels. `num_cores`: that this process may use.
     """
 

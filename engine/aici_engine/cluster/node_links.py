@@ -33,8 +33,8 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class NodeView:
-    """What the driver knows of a node. `report`: the last; None before the first. `lost_at`: the time
-    (`time.monotonic`) since which the daemon cannot be reached; None while it can. `trouble`: the reason."""
+    """The driver's view of a node. `report`: the last; None before the first. `lost_at`: the time (`time.monotonic`)
+    since which the daemon cannot be reached; None while it can. `trouble`: the reason."""
 
     member: Member
     report: NodeReport | None = None

@@ -1,4 +1,4 @@
-"""What a node daemon is started with: its keys, its host, and the measurement of its machine."""
+"""The settings of a node daemon: keys, host, and the measurement of the machine."""
 
 import os
 import re

@@ -63,9 +63,9 @@ class PageTableMirror:
     def apply(self, step: StepFrame, tokens: Sequence[int] | None) -> StepInput:
         """Change the tables as the step says, and return the step.
 
-        `tokens`: the ids of all chunks, one after the other; `None` at stages that do not see token ids, whose chunks
-        have positions in their place. The chunks' page tables are valid until the next `apply`. Raises FrameError if
-        there are too many sequences.
+        `tokens`: the ids of all chunks, one after the other; `None` at stages without token ids: their chunks have
+        positions instead. The chunks' page tables are valid until the next `apply`. Raises FrameError for too many
+        sequences.
         """
         for seq in step.forgotten:
             self._tables.pop(seq, None)

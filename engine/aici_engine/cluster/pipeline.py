@@ -1,4 +1,4 @@
-"""The executor of a model that is divided over stages. This process is the last of them: the driver."""
+"""The executor of a model divided over stages. This process is the last stage: the driver."""
 
 import itertools
 import logging
@@ -292,7 +292,7 @@ class PipelineExecutor(Executor):
 
 
 def _first_epoch(assembly: Assembly, patience_s: float) -> Epoch:
-    """Assemble, and try again for a moment while a stage is not there, or has not noticed that its driver is gone."""
+    """Assemble, and try again for a moment while a stage is missing, or has not noticed the loss of its driver."""
     deadline = time.monotonic() + patience_s
     while True:
         try:

@@ -10,8 +10,8 @@ _IDLE_S: Final = 0.05
 
 
 class StepSpan(NamedTuple):
-    """One step at the driver. `began`, `arrived`, `ended`: when the step left, when its states came back, and when the
-    logits were there. `alone`: no other step was in flight when this step began."""
+    """One step at the driver. `began`, `arrived`, `ended`: when the step left, when the states came back, and when the
+    logits were ready. `alone`: no other step was in flight when this step began."""
 
     num_tokens: int
     began: float

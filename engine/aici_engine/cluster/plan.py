@@ -37,12 +37,12 @@ _FLOPS_PER_BYTE: Final[Mapping[Dtype, float]] = {"float32": 1.8, "bfloat16": 2.2
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeInfo:
-    """What the planner knows of a node.
+    """The planner's view of a node.
 
     `budget_bytes`: memory for weights, pages and scratch memory of a stage, without the process itself, and including
-    what the stage holds already. `bytes_per_s`: the rate at which the kernels read weights. `flops_per_s`: the rate at
-    which they compute batches, by format of the weights; empty: estimated from `bytes_per_s`. `rtt_s`: the round trip
-    between node and driver. `held`: ranges of this model, in this format, that the node has loaded.
+    what the stage holds already. `bytes_per_s`: the kernels' rate of reading weights. `flops_per_s`: the kernels' rate
+    of computing batches, by format of the weights; empty: estimated from `bytes_per_s`. `rtt_s`: the round trip between
+    node and driver. `held`: loaded ranges of this model in this format.
     """
 
     name: str
@@ -81,7 +81,7 @@ class ExpectedSpeed(NamedTuple):
     """Expected speed of decoding `batch` requests with short contexts.
 
     `step_s`: one step of all requests, one flight at a time. `tokens_per_s`: the same, of all requests together.
-    `tokens_per_s_in_flights`: with several flights, which divide the requests among them.
+    `tokens_per_s_in_flights`: with the requests divided among several flights.
     """
 
     batch: int

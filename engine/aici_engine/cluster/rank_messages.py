@@ -51,7 +51,7 @@ class ReadTensor(msgspec.Struct, frozen=True, array_like=True, tag=0):
 
 
 class RankReady(msgspec.Struct, frozen=True, array_like=True, tag=1):
-    """Comes twice: the process runs, and it has loaded its share."""
+    """Comes twice: when the process runs, and when its share is loaded."""
 
 
 _encoder = msgspec.msgpack.Encoder()

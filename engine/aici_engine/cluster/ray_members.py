@@ -14,7 +14,7 @@ _MEMBERS = msgspec.json.Decoder(list[Member])
 
 
 class RayMembers:
-    """Asks the Ray of this machine, through a child process that is started again when it dies.
+    """Asks the Ray of this machine, through a child process, restarted when it dies.
 
     If Ray is away, `current` keeps the last news. `is_connected`: whether the news is fresh.
     """

@@ -53,7 +53,7 @@ def _members(nodes: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _claimed(claims: list[dict[str, Any]]) -> PlacementGroup | None:
-    """Reserve the claimed memory. A group that cannot be placed is what makes Ray's autoscaler start a machine."""
+    """Reserve the claimed memory. A group that cannot be placed makes Ray's autoscaler start a machine."""
     if not claims:
         return None
     return placement_group(

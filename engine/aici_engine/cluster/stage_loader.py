@@ -30,7 +30,7 @@ _log = logging.getLogger(__name__)
 class StageLoader(WeightsLoader):
     """`folders`: models on this machine. `device`, `num_threads`: this machine's own choice; `None` takes the driver's
     device, and torch's number of threads. `num_ranks`: processes that share the heads of every layer. `memory_bytes`:
-    a tensor that the driver sends must fit; `None`: any."""
+    a tensor from the driver must fit; `None`: any."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Divide a model over stages that are given, in their order, by what they say of themselves."""
+"""Divide a model over given stages, in the given order, by the facts that the stages report."""
 
 import logging
 from collections.abc import Callable, Sequence

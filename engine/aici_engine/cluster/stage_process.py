@@ -1,4 +1,4 @@
-"""The process of a stage: one port, one driver at a time, one thread that computes."""
+"""The process of a stage: one port, one driver at a time, one computing thread."""
 
 import logging
 import os
@@ -159,8 +159,8 @@ class StageProcess(StagePorts):
 
 
 def own_facts(*, device: str, memory_bytes: int | None, num_threads: int | None = None) -> StageFacts:
-    """Return the facts of this process. `memory_bytes`: `None` takes a share of what is free. `num_threads`: `None` see
-    `default_threads`."""
+    """Return the facts of this process. `memory_bytes`: `None` takes a share of the free memory. `num_threads`: `None`
+    see `default_threads`."""
     # A budget leaves room for a process. This process runs already: its memory is not free any more.
     free = available_bytes() + resident_bytes() if device == "cpu" else _free_on_gpu()
     memory = budget(free, memory_bytes=memory_bytes)

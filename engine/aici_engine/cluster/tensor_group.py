@@ -51,7 +51,7 @@ def end_process() -> None:
 class TensorParallelStage(StageModel):
     """A range of layers, divided over this process and `num_ranks` - 1 children. One per process at a time.
 
-    Bytes are those of all processes together. `close` ends the children.
+    Bytes are of all processes together. `close` ends the children.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TensorParallelStage(StageModel):
         return self._storage
 
     def run(self, storage: KVStorage, chunks: Sequence[Chunk], states: torch.Tensor | None) -> torch.Tensor:
-        """See StageModel. A step that fails in one process leaves the others in the middle of it: the group ends."""
+        """See StageModel. A step that fails in one process leaves the other processes in the middle: the group ends."""
         assert storage is self._storage, "the storage of another time"
         plain = [
             chunk._replace(tokens=[*chunk.tokens] if self.part.embedding else [TokenId(0)] * len(chunk.tokens))

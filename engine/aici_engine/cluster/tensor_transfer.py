@@ -1,6 +1,6 @@
 """Tensors from the driver to a stage that lacks them: the stage asks, the driver sends pieces, the stage checks.
 
-A bounded number of pieces is on its way at a time, so neither side holds more than one tensor and these pieces. Both
+A bounded number of pieces travels at a time, so neither side holds more than one tensor and the pieces under way. The
 classes know no sockets, and never wait.
 """
 
@@ -22,9 +22,9 @@ class SendPiece(Protocol):
 
 
 class TensorSender:
-    """The driver's side of one NeedTensors. `read`: returns the bytes of a tensor; called when its turn has come.
+    """The driver's side of one NeedTensors. `read`: returns the bytes of a tensor; called at the tensor's turn.
 
-    `sizes`: bytes of each tensor that the stage may ask for. Raises FrameError if the stage asks for another one.
+    `sizes`: bytes of each tensor that the stage may ask for. Raises FrameError if the stage asks for another tensor.
     """
 
     def __init__(
@@ -73,10 +73,10 @@ class TensorSender:
 
 
 class TensorReceiver:
-    """The stage's side. `keep` is called with each tensor once its digest is right; the bytes are the callee's.
+    """The stage's side. `keep` is called with each tensor once the digest is right; the bytes are the callee's.
 
-    `wanted`: the tensors to ask for, all with the sizes that the driver has announced. Raises UnavailableError if one
-    of them has more than `max_bytes`, before anything is allocated: a tensor is in memory until its digest is checked.
+    `wanted`: the tensors to ask for, all with the sizes announced by the driver. Raises UnavailableError if a tensor
+    has more than `max_bytes`, before anything is allocated: a tensor is in memory until the digest is checked.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class TensorReceiver:
         view = memoryview(body).cast("B")
         if len(view) != min(TENSOR_PIECE_BYTES, tensor.num_bytes - self._filled):
             raise FrameError(f"a piece of {tensor.name} has {len(view)} bytes")
-        self._data += view  # grows with what arrives: a size that is a lie costs nothing
+        self._data += view  # grows with what arrives: a false size costs nothing
         self._digest.update(view)
         self._filled += len(view)
         if self._filled == tensor.num_bytes:

@@ -1,4 +1,4 @@
-"""The secret that the machines of one cluster share, and what is derived from it.
+"""The secret that the machines of a cluster share, and the values derived from it.
 
 Whoever has the token may drive stages, and be a stage: read the text of requests, and write the answers.
 """

@@ -1,7 +1,7 @@
-"""The processor time of guests, by owner, and the owners who have used up their budget of it.
+"""The processor time of guests, by owner, and the owners who have used up their budget.
 
-A budget fills again with time, a minute's worth a minute. It may be overdrawn, because the runtime tells the time once
-a second. The sequences of an owner with an overdrawn budget take part in one step of `_SLOWED`, so that they go on.
+A budget fills again with time, a minute's worth a minute. A budget may be overdrawn, because the runtime tells the time
+once a second. The sequences of an owner with an overdrawn budget still take part in one step of `_SLOWED`.
 """
 
 from collections import defaultdict

@@ -154,7 +154,7 @@ class StepBatch:
                 own = self._kv_rows[i]
                 row[: len(own)] = own
                 row[len(own) :] = own[0]
-            # A decode is one token, so its index among the sequences is its index among the tokens.
+            # A decode is one token, so the index is the same among sequences and among tokens.
             places = group[0], group[-1] + 1, int(lens.min()), int(lens.max())
             groups.append(DecodeGroup(*places, self._upload(table.reshape(-1)), self._upload(lens)))
         return groups

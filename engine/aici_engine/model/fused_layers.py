@@ -1,7 +1,7 @@
 """The layers of a transformers decoder, compiled for a GPU.
 
 Such a decoder launches some forty kernels a layer, most of which read and write a few numbers. Matrix products and
-attention stay what they are.
+attention are not changed.
 """
 
 from collections.abc import Callable

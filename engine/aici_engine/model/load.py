@@ -110,7 +110,7 @@ def adopt(
 def align(module: Any) -> None:
     """Move weights that begin anywhere in a mapped file to memory of their own, in place.
 
-    The last bits of a matrix product depend on the alignment of the weights, so without this a model would compute
+    The last bits of a matrix product depend on the alignment of the weights, so without the move a model would compute
     other bits than its stages.
     """
     for tensor in {id(each): each for each in (*module.parameters(), *module.buffers())}.values():

@@ -36,8 +36,8 @@ from aici_engine.model.torch_tensors import to_torch
 
 @dataclass(frozen=True, slots=True)
 class ModelFacts:
-    """What the configuration says about a whole model. `name`: of its class in transformers. `context`, `eos_tokens`:
-    see `Model`. `tied`: embedding and head share their weights. `different_layers`: the first layer of each type.
+    """The configuration of a whole model. `name`: of its class in transformers. `context`, `eos_tokens`: see `Model`.
+    `tied`: embedding and head share their weights. `different_layers`: the first layer of each type.
     """
 
     name: str

@@ -63,7 +63,7 @@ def _pairs(settings: LoraSettings) -> dict[str, tuple[torch.Tensor, torch.Tensor
 
 
 def _layer(module: Any, name: str) -> Any:
-    """Return the linear layer, or None if the model has none of this name."""
+    """Return the linear layer, or None if the model has no layer of this name."""
     try:
         part = module.get_submodule(name)
     except AttributeError:

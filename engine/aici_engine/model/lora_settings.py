@@ -24,7 +24,7 @@ _READ: Final = {
     "bias",
 }
 _WITHOUT_EFFECT: Final = {
-    # Which layers were adapted: the names of the tensors say it.
+    # The names of the tensors say which layers were adapted.
     *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern"),
     # Of the training, or of the place where the adapter was made.
     *("auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode", "lora_dropout"),

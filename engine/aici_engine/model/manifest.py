@@ -1,4 +1,4 @@
-"""The digests of a model's tensors: two machines know by them that they have the same model."""
+"""The digests of a model's tensors: equal digests on two machines mean the same model."""
 
 import contextlib
 import hashlib

@@ -1,4 +1,4 @@
-"""Which layers a stage has, as plain data: importing this module imports no torch."""
+"""The layers of a stage, as plain data: importing this module imports no torch."""
 
 from dataclasses import dataclass
 

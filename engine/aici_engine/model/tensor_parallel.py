@@ -39,7 +39,7 @@ def check(module: Any, num_ranks: int) -> None:
 def divide(module: Any, num_ranks: int, device: torch.device) -> None:
     """Let each process of the torch.distributed group load its share of a module on the device meta, in place.
 
-    Embeddings stay whole, and so does a head that shares its weights with them or cannot be divided.
+    Embeddings stay whole, and so does a head that shares the weights of the embedding or cannot be divided.
     """
     check(module, num_ranks)
     mesh = init_device_mesh(device.type, (num_ranks,), mesh_dim_names=("tp",))

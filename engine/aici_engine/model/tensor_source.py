@@ -34,7 +34,7 @@ DTYPES: Final[Mapping[str, np.dtype[Any]]] = {
     "F8_E4M3": np.dtype(np.uint8),
     "F8_E5M2": np.dtype(np.uint8),
 }
-"""The number types of safetensors by their names in the format. Types that numpy lacks are read as their bits."""
+"""The number types of safetensors by name in the format. Types that numpy lacks are read as bits."""
 
 
 class TensorInfo(NamedTuple):
@@ -59,7 +59,7 @@ class TensorSource(Protocol):
     tensors: Mapping[str, TensorInfo]
 
     def identity(self, section: LayerRange | None = None) -> str:
-        """Identify configuration and content of the tensors: another content has another identity.
+        """Identify configuration and content of the tensors: different content has a different identity.
 
         `section`: one layer, or embedding and head without layers. Sources with other tensors beside the section's may
         have the same identity. None: all tensors.
@@ -189,7 +189,7 @@ def read_range(path: Path, info: TensorInfo, first: int, start: int, count: int)
 
 
 def _files(folder: Path) -> list[Path]:
-    """Return the files that hold the weights: as transformers, one file, else the files of the index."""
+    """Return the files with the weights: as transformers, one file, else the files of the index."""
     whole, index = folder / "model.safetensors", folder / "model.safetensors.index.json"
     if whole.is_file():
         return [whole]

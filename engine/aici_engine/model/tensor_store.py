@@ -1,4 +1,4 @@
-"""Tensors that a stage received from its driver, kept on disk by their content."""
+"""Tensors from a stage's driver, kept on disk by content."""
 
 import contextlib
 import hashlib
@@ -61,7 +61,7 @@ class TensorStore:
     def make_room(self, wanted: Iterable[NamedDigest]) -> None:
         """Delete tensors that are not `wanted`: those unused for a month, and if the disk lacks room, the others too.
 
-        Marks the wanted tensors as used. Raises UnavailableError if there is too little room nevertheless.
+        Marks the wanted tensors as used. Raises UnavailableError if the disk still lacks room.
         """
         wanted = [*wanted]
         kept = {self.path(each) for each in wanted}
@@ -137,11 +137,11 @@ class ReceivedTensor:
 
 
 class GatheredSource(TensorSource):
-    """The tensors of a stage from several places, each with the digest that the driver named.
+    """The tensors of a stage from several places, each with the digest named by the driver.
 
-    A tensor comes from the first folder of `folders` that has it under the same name with the same content, else from
-    `store`. `missing`: the names that neither has; `refresh` looks again after the store received them.
-    `num_read`: bytes of tensors that were read so far, from any thread.
+    A tensor comes from the first folder of `folders` with the same content under the same name, else from `store`.
+    `missing`: the names that neither has; `refresh` looks again after the store received tensors.
+    `num_read`: bytes of tensors read so far, from any thread.
     """
 
     def __init__(

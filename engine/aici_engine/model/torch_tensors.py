@@ -14,7 +14,7 @@ _TYPES: Final[Mapping[str, torch.dtype]] = {
     "F8_E4M3": torch.float8_e4m3fn,
     "F8_E5M2": torch.float8_e5m2,
 }
-"""The types that numpy lacks, by their names in safetensors."""
+"""The types that numpy lacks, by name in safetensors."""
 
 
 def to_torch(array: npt.NDArray[Any], dtype: str) -> torch.Tensor:

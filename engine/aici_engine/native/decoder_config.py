@@ -58,7 +58,7 @@ class DecoderConfig:
 
 
 def join(configs: Sequence[DecoderConfig], part: LayerRange) -> DecoderConfig:
-    """Return the configuration of `part` from those of its sections, in the order of their layers.
+    """Return the configuration of `part` from those of its sections, in layer order.
 
     Raises UsageError if two layers differ in more than window and RoPE.
     """

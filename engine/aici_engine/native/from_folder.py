@@ -48,7 +48,7 @@ def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
 
 
 class FolderWeights:
-    """The tensors of a model by their places in the decoder. Nothing of them is kept in memory."""
+    """The tensors of a model by place in the decoder. No tensor is kept in memory."""
 
     def __init__(self, source: TensorSource, model: KnownModel, dtype: Dtype) -> None:
         self._source = source

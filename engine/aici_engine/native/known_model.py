@@ -1,7 +1,7 @@
 """The configurations of the families that the kernels load without transformers.
 
-config.json means what it means to transformers: settings that a family's class does not read have no effect, and
-defaults are those of the class. `known_model` says what it does not know, and transformers loads the model instead.
+config.json means the same as to transformers: settings that a family's class does not read have no effect, and defaults
+are those of the class. `known_model` says what is unknown, and transformers loads the model instead.
 """
 
 from collections.abc import Mapping
@@ -31,8 +31,9 @@ class NotKnownError(Exception):
 class Family:
     """A family with the modules of Llama. `name`: of its class in transformers.
 
-    `qkv_bias`, `out_bias`, `mlp_bias`: the setting that switches the bias on, or whether there is one. `default_eos`:
-    without `eos_token_id`. `default_window`: without `sliding_window`; `windows_by_layer`: `layer_types` says where.
+    `qkv_bias`, `out_bias`, `mlp_bias`: the setting that switches the bias on, or whether there is a bias.
+    `default_eos`: without `eos_token_id`. `default_window`: without `sliding_window`; `windows_by_layer`: `layer_types`
+    says where.
     """
 
     name: str

@@ -18,8 +18,8 @@ _KEPT_AFTERWARDS: Final = 64 << 20
 def large_blocks_returned() -> Iterator[None]:
     """Give blocks from 4 MiB on back to the operating system as soon as they are freed, and the rest at the end.
 
-    Loading a model allocates and frees many tensors of some MiB. Without this, they leave holes in glibc's heap, and a
-    process holds twice the memory of its weights, or more. Does nothing on another C library.
+    Loading a model allocates and frees many tensors of some MiB. By default, the tensors leave holes in glibc's heap,
+    and a process holds twice the memory of the weights, or more. Does nothing on another C library.
     """
     library = ctypes.CDLL(None)
     if not hasattr(library, "mallopt") or not hasattr(library, "malloc_trim"):

@@ -99,7 +99,7 @@ class PackedWeights:
 
     @classmethod
     def joined(cls, sections: Sequence[Self], part: LayerRange) -> Self:
-        """Return the weights of `part` from those of its sections, in the order of their layers. Nothing is copied.
+        """Return the weights of `part` from those of its sections, in layer order. Nothing is copied.
 
         Raises UsageError as `decoder_config.join` does.
         """

@@ -94,7 +94,7 @@ def make_stage(source: TensorSource, part: LayerRange, spec: StageSpec) -> Stage
 
 
 def _known_dtype(source: TensorSource) -> Dtype | None:
-    """Return what an earlier process found out about the same tensors: looking at all of them takes seconds."""
+    """Return the findings of an earlier process about the same tensors: looking at all tensors takes seconds."""
     try:
         found = _dtype_path(source).read_text()
     except (OSError, ValueError):

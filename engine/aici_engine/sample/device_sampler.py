@@ -99,7 +99,7 @@ class DeviceSampler(Sampler[DeviceRow]):
     def warm_up(self, num_logits: int, num_bytes: int) -> None:
         """Compile for rows of `num_logits` logits and masks of `num_bytes` bytes, so that no request waits for it.
 
-        `num_bytes` 0: there are no masks."""
+        `num_bytes` 0: no masks."""
         logits = torch.zeros(3, num_logits, device=self._device)
         rows = [DeviceRow(logits, place) for place in range(3)]
         for params in (

@@ -37,7 +37,7 @@ class MaskApplier:
     """Applies masks of one vocabulary. Guests know `eos_token`; its bit opens or closes all tokens of `all_eos`.
 
     The bits may describe fewer or more tokens than the model has logits. Tokens beyond the bits are closed.
-    `eos_tokens`: all tokens that end a text. `other_eos`: those that guests do not know. `num_described`: the logits
+    `eos_tokens`: all tokens that end a text. `other_eos`: the end tokens unknown to guests. `num_described`: the logits
     with a bit.
     """
 

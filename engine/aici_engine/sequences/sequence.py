@@ -1,4 +1,4 @@
-"""One sequence in the engine: its identity, its parts and its end. Used by the engine's thread alone.
+"""One sequence in the engine: identity, parts and end. Used by the engine's thread alone.
 
 One module changes the fields of a part. Other modules read, or call a method of `Sequence`:
 
@@ -135,9 +135,9 @@ class Sequence:
 
     @property
     def num_reusable(self) -> int:
-        """Tokens at the beginning that need not be computed if the cache has them.
+        """Tokens at the beginning that need not be computed if cached.
 
-        The last token must be computed for its logits, and so must the tokens before prompt tokens without a score, and
+        The last token must be computed for the logits, and so must the tokens before prompt tokens without a score, and
         the tokens whose states are pooled.
         """
         if self.pooling is not None:

@@ -17,7 +17,7 @@ MAX_BODY_BYTES: Final = 8 << 20
 
 
 class TlsFiles(NamedTuple):
-    """PEM files. `client_ca`: only clients with a certificate that one of these has signed are served."""
+    """PEM files. `client_ca`: only clients with a certificate signed by one of these are served."""
 
     certificate: Path
     key: Path
@@ -65,7 +65,7 @@ class KeptResponsesLimits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelConfig:
-    """One model of a server. `name`: in responses. `aliases`: further names that requests may use."""
+    """One model of a server. `name`: in responses. `aliases`: further names for requests."""
 
     engine: EngineConfig
     name: str
@@ -140,8 +140,8 @@ class ReplicaPlaces:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaCount:
     """How many engine processes each model has: from `least` to `most`, by the load. `down_after_s`: so many seconds
-    with fewer sequences than replicas end one of them. `pins`: a replica stays on cores of its own. `places`: the
-    machines of the replicas; None is this machine."""
+    with fewer sequences than replicas end a replica. `pins`: a replica stays on separate cores. `places`: the machines
+    of the replicas; None is this machine."""
 
     least: int = 1
     most: int = 1
@@ -184,10 +184,10 @@ class ServerConfig:
     other web pages cannot read responses. `allowed_hosts`: further host names of this machine (`gateway.web_pages`).
     `spare_engine`: each loaded model has a second engine process, which takes over when the first dies.
     `replicas`: of each loaded model.
-    `has_console`: serve the web page, if it was built.
-    `shares_port`: several servers listen on `host` and `port`, and each gets a part of the connections. `limits_file`:
-    holds the counts for the limits of API keys, shared by all servers that name the file; with None the counts are of
-    this server alone.
+    `has_console`: serve the web page, if built.
+    `shares_port`: several servers listen on `host` and `port`, and share the connections. `limits_file`: holds the
+    counts for the limits of API keys, shared by all servers that name the file; with None the counts are of this server
+    alone.
     `trusted_proxies`: addresses and networks whose `X-Forwarded-For` and `X-Forwarded-Proto` are believed.
     """
 

@@ -161,7 +161,7 @@ def for_client(error: AiciError) -> AiciError:
     """Return an error as clients may read it.
 
     A failure of the server that names a file or a variable of the server becomes a reference to the server's log,
-    which gets the failure as it was.
+    which gets the original failure.
     """
     if status_of(error) < 500 or not _OF_OPERATOR.search(f"{error.message} {error.hint_for('http')}"):
         return error

@@ -1,8 +1,8 @@
 """How often the guesses of a draft model are right.
 
-Guesses of all sequences tell how often a guess is right by the probability that the draft model gives it: the same
-weights in another format are right far more often than their own probability says. A sequence's guesses tell how much
-better or worse than others the sequence does: by its temperature, and by its constraint.
+Guesses of all sequences tell how often a guess is right by the guess's probability in the draft model: the same weights
+in another format are right far more often than their own probability says. A sequence's guesses tell how much better or
+worse than others the sequence does: by temperature, and by constraint.
 
 A guess is judged by the text, whether or not a forward pass checked it.
 """
@@ -15,7 +15,7 @@ _FIRST_GUESS: Final = 0.9
 """A guess is taken to be right with this part of its probability, before anything is measured."""
 _FIRST_MEAN: Final = 0.7
 _MEMORY: Final = 0.95
-"""The weight of a measurement, for each later one of its kind."""
+"""The weight of a measurement, for each later measurement of the kind."""
 _MOST: Final = 0.99
 
 

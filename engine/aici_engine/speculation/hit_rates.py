@@ -12,7 +12,7 @@ _LONGEST: Final = len(_FIRST_GUESS)
 _GUESS_WEIGHT: Final = 3.0
 """The first guess counts as much as so many predictions."""
 _MEMORY: Final = 0.9
-"""The weight of a prediction, for each later one of the same length."""
+"""The weight of a prediction, for each later prediction of the same length."""
 
 
 class HitRates:

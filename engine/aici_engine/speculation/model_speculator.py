@@ -79,13 +79,12 @@ class DraftModel(Protocol):
         """Return how many of the first tokens are computed in these pages."""
 
     def compute(self, texts: Seq[DraftText]) -> list[Guess]:
-        """Compute all texts in one pass. Return the next tokens that the draft model chooses for the texts that
-        guess."""
+        """Compute all texts in one pass. Return the draft model's next tokens for the texts that guess."""
 
 
 @dataclass(slots=True)
 class _Reader:
-    """What is known of a sequence. `guesses`: the last ones, from position `start` on, before they are judged."""
+    """What is known of a sequence. `guesses`: the last guesses, from position `start` on, not judged yet."""
 
     rate: Rate
     guesses: list[Guess] = field(default_factory=list)
@@ -93,7 +92,7 @@ class _Reader:
 
 
 class _Choice(NamedTuple):
-    """The sequences that should guess, and the tokens a second that are expected if they do."""
+    """The sequences that should guess, and the tokens a second expected then."""
 
     seqs: list[Sequence]
     num_tokens: int
@@ -129,7 +128,7 @@ class ModelSpeculator(NgramSpeculator):
         self._grown: list[SeqId] = []
         """The sequences with pages for guesses in this step."""
         self._credit_s = self._retry_s = 0.0
-        """The time that retries may take, and the time that the next retry takes at least."""
+        """The time allowed for retries, and the least time of the next retry."""
 
     def drafts(self, plan: StepPlan) -> Drafts:
         self._grown = []
@@ -213,7 +212,7 @@ class ModelSpeculator(NgramSpeculator):
         )
 
     def _draft_all(self, seqs: list[Sequence], costs: Costs, *, rate: float, saved_s: float) -> dict[SeqId, Draft]:
-        """Let the draft model read and guess. `saved_s`: by each token of a sequence that drafts."""
+        """Let the draft model read and guess. `saved_s`: by each token of a drafting sequence."""
         texts, growing, room = [], [], _MOST_MISSING
         for seq in seqs:
             text = self._unread(seq, room)

@@ -160,7 +160,7 @@ class NgramDrafter:
         self._tokens.append(token)
 
     def _match_again(self) -> None:
-        """Follow the last occurrence of the last tokens, if its match is longer than the one followed."""
+        """Follow the last occurrence of the last tokens, if its match is longer than the followed match."""
         text = self._tokens
         for size in _SIZES:
             if len(text) >= size and (source := self._last_seen.get(tuple(text[-size:]))) is not None:

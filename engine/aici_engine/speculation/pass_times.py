@@ -14,7 +14,7 @@ _IF_SLOWER: Final = 0.1
 single passes slow, never fast."""
 _HOPE: Final = 0.97
 """A pass of a size that is not measured is taken for faster than its neighbours say, so that it is tried once: by
-less than the least gain of drafts, so that nothing is tried where each token costs as much as another."""
+less than the least gain of drafts, so that nothing is tried where all tokens cost the same."""
 _MOST: Final = 1.5
 """A pass counts at most so many times the expected time."""
 _FRESH: Final = 128
@@ -64,12 +64,12 @@ class PassTimes:
         self._sizes = []
 
     def age(self, num_tokens: int) -> int | None:
-        """Return the number of passes since the last one of this size; None if there was none."""
+        """Return the number of passes since the last pass of this size; None without such a pass."""
         passes = self._passes.get(num_tokens)
         return None if passes is None else self._num_passes - passes.last
 
     def expected_s(self, num_tokens: int) -> float | None:
-        """Return the expected time; None if nothing is known of passes that are as small."""
+        """Return the expected time; None if nothing is known of passes as small."""
         if not self._sizes:
             self._fit()
         sizes, times = self._sizes, self._times

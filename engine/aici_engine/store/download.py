@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 Progress: TypeAlias = Callable[[int, int | None], None]
-"""Called with the bytes that are there, and the bytes of the whole file, if known."""
+"""Called with the bytes present, and the bytes of the whole file, if known."""
 
 
 class SourceError(Exception):
-    """The source cannot provide the model. The text is a reason in one line. `is_wrong_file`: it has another file."""
+    """The source cannot provide the model. The text is a reason in one line. `is_wrong_file`: the source has another
+    file."""
 
     def __init__(self, reason: str, *, is_wrong_file: bool = False) -> None:
         super().__init__(reason)

@@ -22,7 +22,7 @@ from aici_engine.vllm.engine_args import engine_args
 from aici_engine.vllm.row_engine import NewRow, RowToken, Words
 
 VERSIONS: Final = ("0.32",)
-"""The versions of vLLM that aici was tested with. vLLM's interface for schedulers may change with each version."""
+"""The tested versions of vLLM. vLLM's interface for schedulers may change with each version."""
 
 _STEP_TIMEOUT: Final = "VLLM_EXECUTE_MODEL_TIMEOUT_SECONDS"
 _STEP_TIMEOUT_S: Final = 20

@@ -26,7 +26,7 @@ _AGE = attrgetter("order")
 
 @dataclass(slots=True)
 class _Row:
-    """`tokens`: those of vLLM; empty for a plain sequence, which only grows."""
+    """`tokens`: of vLLM; empty for a plain sequence, which only grows."""
 
     key: str
     tokens: "list[TokenId]"
@@ -160,7 +160,7 @@ class RowQueue:
         )
 
     def end_row(self, seq: Sequence) -> None:
-        """End the row of a sequence, if there is one."""
+        """End the row of a sequence, if any."""
         row = self._rows.pop(seq.seq_id, None)
         if row is not None:
             del self._by_key[row.key]

@@ -29,10 +29,10 @@ class _Sample(NamedTuple):
 
 
 class EngineFigures:
-    """Asks one engine for its figures, with at most one question open.
+    """Asks an engine for figures, with at most one question open.
 
-    An engine that does not answer keeps the question, so that its watch sees an engine with work and notices a hang.
-    `pipeline`: the state of a pipeline of stages in the last answer; None if the engine has none.
+    An engine that does not answer keeps the question, so the engine's watch sees an engine with work and notices a
+    hang. `pipeline`: the state of a pipeline of stages in the last answer; None without a pipeline.
     """
 
     def __init__(self, engine: EngineState, *, clock: Callable[[], float] = time.monotonic) -> None:

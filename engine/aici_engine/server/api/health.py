@@ -30,7 +30,7 @@ _STATISTICS = RoutePolicy(is_counted=False)
 
 
 def router(models: Models, *, problems: Sequence[str] = ()) -> APIRouter:
-    """`problems`: those of the start; empty texts are none."""
+    """`problems`: of the start; empty texts are no problems."""
     routes = APIRouter(tags=["operations"])
 
     @routes.get("/health")
@@ -75,9 +75,8 @@ def router(models: Models, *, problems: Sequence[str] = ()) -> APIRouter:
     async def stats(caller: Caller, model: str | None = None) -> dict[str, int | float]:
         """Return the current figures of a model's engine and of the queue before it; by default of the first model.
 
-        Without an engine that answers, there are only the figures of the queue and of the key. The figures `key_...`
-        are of the caller's key: what the key has used since the server started, and what is left of its budgets of this
-        minute.
+        If no engine answers, return the figures of the queue and of the key only. The figures `key_...` are of the
+        caller's key: the use since the server started, and the rest of the budgets of this minute.
         """
         return await _figures(models.find(model)) | await _of_key(models, caller)
 

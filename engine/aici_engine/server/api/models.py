@@ -24,7 +24,7 @@ from aici_engine.server.telemetry.metrics import Metrics
 
 
 def make_models(config: ServerConfig, counts: KeyCounts | None = None) -> Models:
-    """Return the models of a server, none of them loaded. `counts`: of the keys; default: of this server alone."""
+    """Return the models of a server, not loaded yet. `counts`: of the keys; default: of this server alone."""
     store, metrics = Store(fixed=config.modules, is_bounded=True), Metrics()
     constraints, templates = Constraints(store), TemplateProcesses()
     first, limit = config.models[0], config.loading.memory_bytes

@@ -28,7 +28,7 @@ def router(app: FastAPI, policies: RoutePolicies) -> APIRouter:
 
 
 def document(app: FastAPI, policies: RoutePolicies) -> dict[str, Any]:
-    """Return the document. Error responses that a route documents itself stay as they are."""
+    """Return the document. Error responses documented by a route are not changed."""
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, operations in document.get("paths", {}).items():
         for method, operation in operations.items():

@@ -1,4 +1,4 @@
-"""`GET /replicas`, and the routes with which an administrator drains a replica and lets it rejoin."""
+"""`GET /replicas`, and the administrator's routes to drain a replica and let it rejoin."""
 
 import asyncio
 from typing import Any, Final

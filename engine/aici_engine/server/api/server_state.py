@@ -53,7 +53,7 @@ class ServerState:
             await figures.close()
 
     def _of(self, model: str, engine: _Engine) -> EngineFigures | None:
-        """Return the figures of an engine that is up: new ones if the client is a new one."""
+        """Return the figures of an engine that is up: new figures if the client is new."""
         if engine.client is None:
             return None
         key = model, engine.replica

@@ -1,4 +1,4 @@
-"""One look at the server, twice a second, for all who listen; no look while nobody does."""
+"""One look at the server, twice a second, for all listeners; no look while nobody listens."""
 
 import asyncio
 import contextlib

@@ -77,7 +77,7 @@ def router(store: BatchStore) -> APIRouter:
     @routes.get("/{batch_id}")
     @with_policy(RoutePolicy())
     def retrieve(batch_id: str, principal: Caller) -> dict[str, Any]:
-        """Return a batch: its status, its counts, and the files of its results."""
+        """Return a batch: status, counts, and the files of the results."""
         return _shown(store.batch(principal.name, batch_id))
 
     @routes.post("/{batch_id}/cancel")

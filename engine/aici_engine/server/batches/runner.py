@@ -1,6 +1,6 @@
 """Runs the batches of a store: one batch of each owner at a time, oldest first, when there is nothing else to compute.
 
-A runner that is killed leaves nothing behind but the store. The next runner goes on with the lines that have no result.
+A killed runner leaves nothing behind but the store. The next runner goes on with the lines without a result.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class BatchRunner:
     """Runs the batches of `store` by the application `app`. A context manager; leaving it stops in the middle of lines.
 
     `principal_of`: the Principal of a batch's owner; None if the owner is gone. Of several runners over one file, one
-    runs the batches, and the others wait for its end.
+    runs the batches, and the other runners wait for its end.
     """
 
     def __init__(
@@ -189,7 +189,7 @@ class BatchRunner:
         )
 
     def _end(self, batch: KeptBatch) -> None:
-        """Make the files of a batch. A line that did not run has an error that says why."""
+        """Make the files of a batch. A line that did not run has an error with the reason."""
         batch = self._store.batch(batch.owner, batch.batch_id)
         now = self._now()
         ends_as: Status = batch.body.get("ends_as", "completed")

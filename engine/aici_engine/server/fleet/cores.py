@@ -15,7 +15,7 @@ class CoreShare(NamedTuple):
 
 
 def physical_cores(root: Path = Path("/")) -> list[tuple[int, ...]]:
-    """Return the processors of every core that this process may use. `root`: the folder that contains /sys."""
+    """Return the processors of every core that this process may use. `root`: the folder with /sys."""
     cores: dict[str, list[int]] = {}
     for cpu in sorted(os.sched_getaffinity(0)):
         siblings = root / f"sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list"

@@ -126,7 +126,7 @@ class ReplicaFleet:
 
     def move(self, number: int) -> None:
         """Let a replica go to another machine, without a failed request: drain it while another replica is up, then
-        start it again if there are too few replicas."""
+        start it again if replicas are too few."""
         self._begin(self._move(self.find(number)))
 
     async def _move(self, replica: Replica) -> None:

@@ -50,7 +50,7 @@ class Connections:
         return self.num_open > self.most
 
     def opened(self) -> bool:
-        """Count a connection. Return False if it is to be closed at once; then it is not counted."""
+        """Count a connection. Return False for a connection to close at once, which is not counted."""
         if self.num_open >= self.most + _REFUSED:
             return False
         self.num_open += 1

@@ -1,7 +1,6 @@
-"""Errors as HTTP responses, each protocol's in its own shape.
+"""Errors as HTTP responses, in the shape of each protocol.
 
-The handlers that `install` adds answer expected errors. An exception that nothing expects is a bug: `access_log.py`
-answers with 500.
+Handlers added by `install` answer expected errors. An unexpected exception is a bug: `access_log.py` answers with 500.
 """
 
 import json

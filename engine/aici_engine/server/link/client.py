@@ -92,18 +92,18 @@ class EngineClient:
 
     @property
     def waiting(self) -> list[EngineStream]:
-        """The streams that have given nothing, in the order in which they came."""
+        """The streams that have given nothing, in order of arrival."""
         return [stream for stream in self._streams.values() if stream.submit is not None and not stream.has_begun]
 
     def open(self, submit: wire.Submit, *, is_whole: bool = False, watch: Watch = unwatched) -> EngineStream:
-        """Submit a sequence, by a number of its own; never blocks. An invalid request arrives as the failure of the
+        """Submit a sequence, under a new number; never blocks. An invalid request arrives as the failure of the
         returned stream.
 
         `is_whole`: nobody reads the stream before its end. Such a stream can begin again on another engine. Raises
         UnavailableError for a request that was in the last engines when they died: see `Suspects`.
 
-        While another engine is starting, the sequence waits for that engine. Callers refuse requests then (`check_up`):
-        what waits here belongs to a request that was taken before.
+        While another engine is starting, the sequence waits. Callers refuse requests then (`check_up`): a waiting
+        sequence belongs to a request taken before.
         """
         if not self._will_return:
             self._connected()
@@ -228,8 +228,8 @@ class EngineClient:
                 future.set_result(message.result)
 
     def _begin_again(self, stream: EngineStream, finish: wire.FinishOut) -> bool:
-        """Send a stream again if its controller runtime has died: the engine waits for another. Return whether the
-        stream was sent."""
+        """Send a stream again if its controller runtime has died: the engine waits for a new runtime. Return whether
+        the stream was sent."""
         if finish.failure is None or finish.failure.code != RuntimeDiedError.code:
             return False
         if self._link is None or stream.submit is None or stream.num_deaths + 1 >= _MAX_DEATHS:
@@ -242,7 +242,7 @@ class EngineClient:
         """Record that the engine is gone: every call raises `why`, and streams fail with `why`.
 
         `will_return`: another engine is starting. Streams that have given nothing, whole streams too, wait for that
-        engine, but each for one engine only: a request may be the reason of the death.
+        engine, but for one engine only: a request may be the reason of the death.
         """
         self._link = None
         self._will_return = will_return

@@ -1,4 +1,4 @@
-"""Notices that an engine process hangs: there is work, and the engine's heartbeat stands still."""
+"""Notices that an engine process hangs: the engine has work, and the heartbeat stands still."""
 
 import asyncio
 import contextlib
@@ -16,8 +16,7 @@ HANG_S: Final = 4.0
 _LOOK_S: Final = 0.5
 _TICKS_PER_S: Final = os.sysconf("SC_CLK_TCK")
 _BUSY: Final = frozenset("RDt")
-"""States of threads that run, that wait for a disk (for memory that the kernel must read, for example), or that a
-debugger has stopped."""
+"""States of threads that run, wait for a disk (to read memory back, for example), or are stopped by a debugger."""
 _STOPPED: Final = "T"
 
 _log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ class EngineWatch:
                 self._looked_below = loop.time()
                 # Beside the looks, which must not be late: `/health` waits for them.
                 self._looking_below = loop.create_task(self._end_long_stopped())
-            # This process may have been stopped itself: that time does not count.
+            # This process may have been stopped: the time of the stop does not count.
             passed_s, looked = min(loop.time() - looked, 2 * _LOOK_S), loop.time()
             beat = Beat.read(self._page)
             if beat.number != last:

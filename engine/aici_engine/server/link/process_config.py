@@ -1,4 +1,4 @@
-"""The settings that an engine process is started with: one JSON argument."""
+"""The settings of an engine process: one JSON argument."""
 
 import msgspec
 

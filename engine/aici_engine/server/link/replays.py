@@ -14,10 +14,10 @@ once, and then no other request is taken for the reason."""
 
 
 class Replays:
-    """Holds streams, and sends them to the next engine in the order in which they came.
+    """Holds streams, and sends them to the next engine in order of arrival.
 
-    A stream that was sent to an engine that died may be the reason of the death. Such streams are sent one by one:
-    each after the one before has given something, or has computed for a moment. Other streams are sent at once.
+    A stream sent to an engine that died may be the reason of the death. Such streams are sent one by one:
+    each after the stream before has given something, or has computed for a moment. Other streams are sent at once.
     """
 
     def __init__(self, send: "Callable[[EngineStream], None]") -> None:

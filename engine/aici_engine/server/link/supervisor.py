@@ -50,7 +50,7 @@ class EngineOwner(Protocol):
 
 
 class EngineUnit(Protocol):
-    """An engine in a process of its own, on this machine or another. The members are those of `EngineProcess`."""
+    """An engine in a separate process, on this machine or another. The members are as in `EngineProcess`."""
 
     was_useful: bool
     ready: asyncio.Future[wire.EngineInfo]
@@ -134,7 +134,7 @@ class Supervisor:
         self.client.lost(UnavailableError("the server is stopping"))
 
     async def _start(self) -> None:
-        """Let an engine serve: the spare one, if it is there."""
+        """Let an engine serve: the spare engine, if any."""
         self._process, self._spare = self._spare or self._new_process(), None
         await self._process.ready
         self._process.serve()

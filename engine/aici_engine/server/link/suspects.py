@@ -1,4 +1,4 @@
-"""Requests that may kill engines: those that were in the engine at several of its last deaths.
+"""Requests that may kill engines: requests in the engine at several of its last deaths.
 
 A request that has begun to answer a client is not sent to the next engine, but the client may send the request again.
 Without a bound, such a client kills one engine after the other, and with each the requests of everybody.

@@ -27,9 +27,9 @@ class ChecksConstraints(Protocol):
 class ConstraintFields(BaseModel):
     """A request has at most one of these constraints.
 
-    `guided_grammar`: a grammar's text in Lark, GBNF or yacc's notation; `grammar_syntax` says which, if need be.
+    `guided_grammar`: a grammar's text in Lark, GBNF or yacc's notation; `grammar_syntax` may name the notation.
 
-    `structural_tag`: free text with constrained tags in it: the document that XGrammar, vLLM and SGLang read.
+    `structural_tag`: free text with constrained tags: the document of XGrammar, vLLM and SGLang.
 
     `schema_options`: how the schemas of the request are read, also those of tools and of the response's format.
     """

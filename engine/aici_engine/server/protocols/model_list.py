@@ -1,4 +1,4 @@
-"""`GET /v1/models`: the models of the server, as both OpenAI's and Anthropic's clients read them."""
+"""`GET /v1/models`: the models of the server, as OpenAI's and Anthropic's clients read them."""
 
 import time
 from datetime import UTC, datetime

@@ -67,7 +67,7 @@ class StopEngine(Struct, frozen=True, array_like=True, forbid_unknown_fields=Tru
 
 
 class HasModules(Struct, frozen=True, array_like=True, forbid_unknown_fields=True, tag="has"):
-    """The ids of the controllers that the host has. The server sends others before the first request that names them.
+    """The ids of the host's controllers. The server sends other controllers before the first request that names them.
     Precedes Ready."""
 
     modules: Annotated[list[ModuleId], Meta(max_length=1 << 12)]

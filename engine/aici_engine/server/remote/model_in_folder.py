@@ -12,7 +12,7 @@ _FILES: Final = ("tokenizer.json", "generation_config.json")
 
 
 def digest_of(folder: Path) -> bytes:
-    """Return 32 bytes that are the same for the same model. Reads all weights once, and remembers their digests."""
+    """Return 32 bytes that are the same for the same model. Reads all weights once, and remembers the digests."""
     found = hashlib.sha256(bytes.fromhex(model_digest(FolderSource(folder))))
     for name in _FILES:
         file = folder / name

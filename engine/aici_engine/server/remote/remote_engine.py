@@ -1,4 +1,4 @@
-"""An engine on another machine, as a `Supervisor` keeps it: a connection to its host in the place of a process."""
+"""An engine on another machine, for a `Supervisor`: a connection to the host in the place of a process."""
 
 import asyncio
 from collections.abc import Callable

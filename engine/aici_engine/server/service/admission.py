@@ -29,13 +29,13 @@ class Principal:
     """The holder of an API key, with rights and limits. None means no limit. `max_concurrency` counts sequences; forks
     above it wait.
 
-    `has_key`: the server has keys, and this is one of them. `has_own_controllers`: other keys do not see the
-    controllers that the key uploads, unless it shares them. `storage`: of uploaded controllers.
-    `controllers`: patterns of the controller names that the key may use. `weight`: the key's share of the engine,
-    beside keys with weight 1. `min_priority`: the soonest priority that the key may ask for. `tokens_per_minute` counts
-    prompts and answers, `guest_cpu_per_minute` seconds of processor time of controllers. `cache_pages`: the most
-    pages that sequences of the key may hold. `is_background`: for the
-    lines of batches, which take no place in the queue, have no time limit, and are computed when nothing else is.
+    `has_key`: the server has keys, and this is one of them. `has_own_controllers`: other keys do not see the key's
+    uploaded controllers, unless shared. `storage`: of uploaded controllers.
+    `controllers`: patterns of the allowed controller names. `weight`: the key's share of the engine, beside keys with
+    weight 1. `min_priority`: the soonest priority allowed. `tokens_per_minute` counts prompts and answers,
+    `guest_cpu_per_minute` seconds of processor time of controllers. `cache_pages`: the most pages for sequences of the
+    key. `is_background`: for the lines of batches, which take no place in the queue, have no time limit, and are
+    computed when nothing else is.
     """
 
     name: str = "localhost"

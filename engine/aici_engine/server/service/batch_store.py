@@ -1,6 +1,6 @@
 """The store of files and batches: an SQLite file, which outlives the server. Each owner sees only its own.
 
-files      one row a file; its bytes are in `chunks`
+files      one row a file; the bytes are in `chunks`
 batches    one row a batch: `body` is what clients see, without status and counts
 results    the results of a batch that has not ended, by the number of the line; (batch, number) is unique, so a
            line has one result, whatever is killed. When the batch ends, the results become files.
@@ -147,7 +147,7 @@ class BatchStore:
             return KeptFile(*db.execute(f"{_FILE} WHERE id = ?", (file_id,)).fetchone())
 
     def file(self, owner: str, file_id: str) -> KeptFile:
-        """Return a file. Raises NotFoundError if it is not kept for this owner."""
+        """Return a file. Raises NotFoundError if not kept for this owner."""
         with self._database.transaction() as db:
             return self._file(db, owner, file_id)
 
@@ -223,7 +223,7 @@ class BatchStore:
         return made
 
     def batch(self, owner: str, batch_id: str) -> KeptBatch:
-        """Return a batch. Raises NotFoundError if it is not kept for this owner."""
+        """Return a batch. Raises NotFoundError if not kept for this owner."""
         with self._database.transaction() as db:
             return self._batch(db, owner, batch_id)
 

@@ -66,7 +66,7 @@ class Constraints:
         self._locks = WeakValueDictionary[bytes, asyncio.Lock]()
 
     def of(self, principal: Principal) -> "KeyConstraints":
-        """Return the constraints as a key sees them, for the checks of one request."""
+        """Return a key's view of the constraints, for the checks of one request."""
         return KeyConstraints(self, principal)
 
     async def check(
@@ -149,7 +149,7 @@ class KeyConstraints:
         return await self._check("choices", texts, None, lambda: constraints.choices(texts))
 
     async def problems(self, language: Language, text: str) -> list[SourceProblem]:
-        """Return what is wrong with a text that a user writes in `language`. The result is not remembered."""
+        """Return what is wrong with a user's text in `language`. The result is not remembered."""
         return await self._all.problems(self._principal.name, self._tank, language, text)
 
     async def controller(self, name: str, argument: object) -> CheckedCall:

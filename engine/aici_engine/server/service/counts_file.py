@@ -29,7 +29,7 @@ CREATE TABLE IF NOT EXISTS running (
 @dataclass(slots=True)
 class Changes:
     """Changes that nobody waits for. `spent` and `dropped`: of buckets, by the names of the key and the limit; a bucket
-    is dropped after the spending. `running`: sequences that began less those that ended, by the name of the key."""
+    is dropped after the spending. `running`: begun sequences less ended sequences, by the name of the key."""
 
     spent: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
     dropped: set[tuple[str, str]] = field(default_factory=set)

@@ -32,8 +32,8 @@ class KeyCounts(Protocol):
     """
 
     async def take(self, name: str, limits: Mapping[str, float | None], amount: float = 0) -> dict[str, Bucket]:
-        """Refill the buckets of `limits`, new buckets to the brim, and take `amount` from each that has so much left.
-        Forget the buckets whose limit is None. Return the others as they were before `amount` was taken."""
+        """Refill the buckets of `limits`, new buckets to the brim, and take `amount` from each with so much left.
+        Forget the buckets whose limit is None. Return the other buckets as they were before `amount` was taken."""
 
     def spend(self, name: str, limit: str, amount: float) -> None:
         """Take `amount`, also if less is left. Without a bucket there is no effect."""

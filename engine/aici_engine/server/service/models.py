@@ -61,7 +61,7 @@ class Models:
 
     @classmethod
     def of(cls, service: Service) -> Self:
-        """Return the models of a server that has one model, which is always loaded."""
+        """Return the models of a server with one model, which is always loaded."""
         return cls(
             [ServedModel.of(service)],
             limits=service.limits,
@@ -159,7 +159,7 @@ class Models:
     # Memory.
 
     def _excess(self, model: ServedModel) -> int:
-        """Return the bytes that the loaded models and `model` take above the limit; at most 0 if all of them fit."""
+        """Return the bytes that the loaded models and `model` take above the limit; at most 0 if all models fit."""
         if self._loading.memory_bytes is None:
             return 0
         return (

@@ -77,11 +77,11 @@ class ResponseStore:
         await asyncio.to_thread(self._keep, owner, response)
 
     async def response(self, owner: str, response_id: str) -> dict[str, Any]:
-        """Return a response. Raises NotFoundError if it is not kept for this owner."""
+        """Return a response. Raises NotFoundError if not kept for this owner."""
         return await asyncio.to_thread(self._response, owner, response_id)
 
     async def delete(self, owner: str, response_id: str) -> None:
-        """Forget a response. Raises NotFoundError if it is not kept for this owner."""
+        """Forget a response. Raises NotFoundError if not kept for this owner."""
         await asyncio.to_thread(self._delete, owner, response_id)
 
     async def conversation(self, owner: str, response_id: str) -> list[dict[str, Any]]:
@@ -96,7 +96,7 @@ class ResponseStore:
         return await asyncio.to_thread(self._conversation, owner, response_id, with_output=False)
 
     async def item(self, owner: str, item_id: str) -> dict[str, Any]:
-        """Return an item of a kept response. Raises UsageError if it is not kept for this owner."""
+        """Return an item of a kept response. Raises UsageError if not kept for this owner."""
         return await asyncio.to_thread(self._item, owner, item_id)
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The requests that wait or run now: what each has got so far, and how one is stopped."""
+"""The waiting and running requests: the output so far, and how to stop a request."""
 
 import os
 import time
@@ -31,7 +31,7 @@ class _Stream(Protocol):
 class RunningRequest:
     """One prompt with its forks. An HTTP request with several prompts, or with `n` above 1, is several of these.
 
-    `request_id`: of the HTTP request, as in its header `x-request-id`. `owner`: the name of the key. `started_at`: Unix
+    `request_id`: of the HTTP request, as in the header `x-request-id`. `owner`: the name of the key. `started_at`: Unix
     seconds. `has_begun`: the engine has taken the request. `output_tokens`: of all forks.
     """
 

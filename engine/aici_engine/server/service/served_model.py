@@ -1,4 +1,4 @@
-"""One model of a server: loads its engine when a request needs it, and knows who uses it."""
+"""One model of a server: loads the engine when a request needs it, and knows who uses the model."""
 
 import asyncio
 import contextlib
@@ -210,7 +210,7 @@ class ServedModel:
             loading.exception()  # whoever waits gets it; without this line, asyncio logs it where nobody waits any more
 
     async def start(self) -> None:
-        """Start the engines. Raises their error if they do not start. Called by one task at a time."""
+        """Start the engines. Raises the error of a failed start. Called by one task at a time."""
         self._failed_at = None
         engines = self._make_engines()
         await engines.__aenter__()

@@ -1,4 +1,4 @@
-"""Marks of servers that live: each server locks a byte of a file that all of them share."""
+"""Marks of living servers: each server locks a byte of a shared file."""
 
 import fcntl
 import os

@@ -49,8 +49,8 @@ class Generation:
 class Service:
     """The service for one model.
 
-    `name`: the model's name in responses. `store`: the controllers. `metrics`, `constraints`: those of the
-    server, where it has several models.
+    `name`: the model's name in responses. `store`: the controllers. `metrics`, `constraints`: of the server, if it has
+    several models.
     """
 
     def __init__(

@@ -166,7 +166,7 @@ class SharedCounts:
                 _end(job, answer, None if failed is None else _words(self._path, failed))
 
     def _next(self, timeout_s: float | None) -> list[_Job]:
-        """Wait for jobs. Return all that are there: none after `timeout_s`."""
+        """Wait for jobs. Return all present jobs: none after `timeout_s`."""
         jobs = []
         with contextlib.suppress(queue.Empty):
             jobs.append(self._jobs.get(timeout=timeout_s))

@@ -1,7 +1,7 @@
-"""The processes in which the server renders chat templates: one for the models' own, one for those of requests.
+"""The processes that render chat templates: one for the models' templates, one for the templates of requests.
 
-A template may compute for ever or fill the memory, so none renders in the API process. Two processes, so that no
-template of a request delays the chats that use the model's own. Keys take turns with templates of requests.
+A template may compute for ever or fill the memory, so no template renders in the API process. With two processes, no
+template of a request delays the chats with the model's template. Keys take turns with templates of requests.
 """
 
 import asyncio

@@ -40,8 +40,8 @@ class Turns:
             self._end(key)
 
     async def in_thread(self, key: str, work: Callable[[], _R]) -> _R:
-        """Return the result of `work`, run in a thread when it is the key's turn. A caller that is cancelled leaves the
-        queue; work that runs keeps its slot to its end."""
+        """Return the result of `work`, run in a thread when it is the key's turn. A cancelled caller leaves the queue;
+        running work keeps its slot to the end."""
         async with self.take(key):
             running = asyncio.ensure_future(asyncio.to_thread(work))
             try:

@@ -67,8 +67,8 @@ class Metrics:
     ) -> bytes:
         """Return the metrics in Prometheus's text format.
 
-        `models`: the values of the gauges, by the name of the model. `pipeline`: the state of the pipeline, if there is
-        one. `keys`: what keys have used. `replicas`: of the models that have several.
+        `models`: the values of the gauges, by the name of the model. `pipeline`: the state of the pipeline, if any.
+        `keys`: the use by keys. `replicas`: of the models with several.
         """
         registry = CollectorRegistry()
         registry.register(_Gauges(models))
@@ -84,7 +84,7 @@ _Family = TypeVar("_Family", GaugeMetricFamily, CounterMetricFamily)
 
 
 class StreamWatch:
-    """Measures one stream. Call it with every event when the event arrives."""
+    """Measures one stream. Call it with every event on arrival."""
 
     def __init__(
         self, metrics: Metrics, model: str, record: Record | None, *, clock: Callable[[], float] = time.perf_counter

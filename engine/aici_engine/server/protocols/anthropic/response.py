@@ -18,7 +18,7 @@ from aici_engine.server.protocols.warnings import warning_field
 
 Json: TypeAlias = dict[str, Any]
 _SIGNATURE = "aici"
-"""Clients want a signature. Nothing here signs thoughts: a thought that is sent back is taken as it is."""
+"""Clients want a signature. Nothing here signs thoughts: a thought sent back is taken as it is."""
 
 
 def opening(model: str, input_tokens: int) -> Json:

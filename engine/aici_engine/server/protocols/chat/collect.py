@@ -1,4 +1,4 @@
-"""Collects a turn's deltas into one result, for responses that are not streamed. Runs several turns at once."""
+"""Collects a turn's deltas into one result, for responses without streaming. Runs several turns at once."""
 
 import asyncio
 import contextlib

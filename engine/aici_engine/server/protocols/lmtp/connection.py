@@ -39,7 +39,7 @@ _SHORT_MESSAGE = 16 << 10
 _RETRY_AFTER_S = 1.0
 _OF_SERVER = {"server": "aici", "max_streams": MAX_STREAMS, "commands": COMMANDS}
 _MOST_TOKENS = 1 << 20
-"""Bounds a prompt for a model that was never loaded, whose own bound is not known yet."""
+"""Bounds a prompt for a model that was never loaded, while the model's own bound is not known."""
 
 _log = logging.getLogger(__name__)
 

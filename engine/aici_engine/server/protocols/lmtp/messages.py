@@ -90,7 +90,7 @@ class Cancel(Struct, kw_only=True, forbid_unknown_fields=True):
 class Buffer(Struct, kw_only=True, forbid_unknown_fields=True):
     """Store the tokens of `prompt` in a buffer. With `prompt` None, forget the buffer.
 
-    Every model has buffers of its own, because its tokens are its own. `model`: by default the server's first.
+    Every model has its own buffers, because tokens differ between models. `model`: by default the server's first.
     """
 
     stream_id: Raw

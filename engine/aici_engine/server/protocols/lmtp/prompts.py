@@ -13,7 +13,7 @@ MAX_PARTS = 10_000
 _MAX_BUFFERS = 64
 
 Parts: TypeAlias = str | list[list[int] | str]
-"""A prompt after its buffers were replaced by their tokens."""
+"""A prompt with tokens in the place of buffers."""
 
 
 class Buffers:
@@ -24,7 +24,7 @@ class Buffers:
         self._written: set[str] = set()
 
     def write(self, name: str) -> None:
-        """Reserve a name for a stream that stores its tokens there at its end.
+        """Reserve a name for a stream's tokens, stored at the end of the stream.
 
         Raises UsageError if another stream has reserved the name, or if all 64 names are taken.
         """

@@ -18,7 +18,7 @@ class StructuredOutputs(StrictBody):
     """vLLM's constraint. One of `json`, `json_object`, `regex`, `choice`, `grammar` and
     `structural_tag` is given.
 
-    `whitespace_pattern`: what may stand between the parts of a JSON text. The answer has single spaces or none, so each
+    `whitespace_pattern`: text allowed between the parts of a JSON text. The answer has single spaces or none, so each
     pattern that matches the empty text is kept to. `disable_any_whitespace` and `disable_fallback` have no effect: the
     white space is fixed and there is no fallback.
     """

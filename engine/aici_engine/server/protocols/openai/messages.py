@@ -48,7 +48,7 @@ Content = Annotated[str, BeforeValidator(_joined, json_schema_input_type=str | l
 
 
 class FunctionCall(StrictBody):
-    """`arguments`: JSON text; of a call that the token limit cut short, its beginning.
+    """`arguments`: JSON text, or its beginning if the token limit cut the call short.
 
     `parsed_arguments`, which OpenAI's client for Python adds to calls, has no effect.
     """

@@ -14,7 +14,7 @@ def token_ids(tokens: Sequence[TokenOut]) -> dict[str, Any]:
 def prompt_logprobs(vocabulary: ModelVocabulary, scores: Sequence[Score], k: int) -> list[dict[str, Any] | None]:
     """Return for each token of a prompt its log-probability and those of the `k` likeliest tokens, by token number.
 
-    The first token has none. `rank` is null for a token that is not among the likeliest.
+    The first token has none. `rank` is null for a token not among the likeliest.
     """
 
     def entry(score: Score) -> dict[str, Any] | None:

@@ -1,7 +1,7 @@
 """Kept items as messages of a prompt.
 
-Adjacent system messages become one, because many templates take only one. An assistant's reasoning, the text after it
-and the calls after that are one message. A template that has no place for a reasoning leaves it out.
+Adjacent system messages become one message, because many templates take only one. An assistant's reasoning, the
+following text and the following calls are one message. A template without a place for a reasoning leaves it out.
 """
 
 import itertools

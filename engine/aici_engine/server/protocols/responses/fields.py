@@ -18,4 +18,4 @@ def only(*harmless: object) -> BeforeValidator:
 
 
 Unsupported = Annotated[Any, only()]
-"""The type of a field that is refused by name, whatever its value is."""
+"""The type of a field that is refused by name, whatever the value."""

@@ -55,7 +55,7 @@ def _input_parts(value: Any) -> Any:
 
 
 def _supported(value: Any, types: tuple[str, ...], what: str, why: str) -> Any:
-    """Refuse by its name a part or an item of a type that is not supported."""
+    """Refuse by name a part or an item of an unsupported type."""
     for number, each in enumerate(value if isinstance(value, list) else []):
         kind = each.get("type") if isinstance(each, dict) else None
         if isinstance(kind, str) and kind not in types:
@@ -69,7 +69,7 @@ Output = Annotated[
     Annotated[str, Tag("text")] | Annotated[list[InputText], BeforeValidator(_input_parts), Tag("parts")],
     Discriminator(lambda value: "parts" if isinstance(value, list) else "text"),
 ]
-"""The result of a call. It is kept as it was sent: a text, or parts."""
+"""The result of a call, kept as sent: a text, or parts."""
 
 
 class MessageItem(StrictBody):
@@ -182,7 +182,7 @@ class _ReasoningText(StrictBody):
 
 
 class ReasoningItem(StrictBody):
-    """A reasoning item that a client echoes. It is kept and listed, and is no part of a prompt."""
+    """A reasoning item echoed by a client: kept and listed, and no part of a prompt."""
 
     type: Literal["reasoning"]
     id: _Id | None = None

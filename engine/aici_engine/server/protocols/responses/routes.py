@@ -179,7 +179,7 @@ class _Answering:
             yield sse.event(failed, name=failed["type"])
 
     async def _run(self) -> AsyncGenerator[Json, None]:
-        """Yield events. The response is kept before its last event, so that the client can refer to it at once."""
+        """Yield events. The response is kept before the last event, so the client can refer to it at once."""
         begun = False
         async with (
             self._service.admit(self._principal, 1),

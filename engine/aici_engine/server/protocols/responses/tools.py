@@ -54,7 +54,7 @@ class TextInput(StrictBody):
 
 
 class GrammarInput(StrictBody):
-    """The input is a text of the grammar, or matches the pattern from its first character to its last."""
+    """The input is a text of the grammar, or matches the pattern from the first character to the last."""
 
     type: Literal["grammar"]
     syntax: Literal["lark", "regex"]

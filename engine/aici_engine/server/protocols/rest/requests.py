@@ -1,4 +1,4 @@
-"""`/v1/requests`: the requests that run now, and how to stop one. `/v1/key`: what the caller's key may do."""
+"""`/v1/requests`: the running requests, and how to stop one. `/v1/key`: the rights of the caller's key."""
 
 from typing import Any
 
@@ -39,8 +39,8 @@ def router(running: RunningRequests) -> APIRouter:
     async def key(caller: Caller) -> dict[str, Any]:
         """Return what the caller's key may do. A server without keys answers with all rights.
 
-        `controllers`: regexes of the controller names that the key may use; null: all. `own_controllers`: other keys
-        do not see what this key uploads, unless the key shares it. A limit of null is no limit.
+        `controllers`: regexes of the controller names that the key may use; null: all. `own_controllers`: other keys do
+        not see this key's uploads, unless shared. A limit of null is no limit.
         """
         return {
             "name": caller.name,

@@ -163,7 +163,7 @@ class ForkView:
 
     @property
     def num_computed(self) -> int:
-        """Tokens of this fork that the model has computed: all but the last token if that token was sampled."""
+        """Tokens of this fork that the model has computed: all but the last token if sampled."""
         return self.num_sampled + self.num_forced - self._last_is_sample
 
 
