@@ -30,7 +30,7 @@ class CalmChannel:
             responses=CMailbox(*responses),
         )
         # Calls that never sleep keep the GIL: to get a released GIL back may take milliseconds.
-        held = ctypes.PyDLL(code._name)
+        held = ctypes.PyDLL(str(library.LIBRARY))
         self._send, self._try_receive, self._receive = (
             held.aici_send_calm,
             held.aici_receive_calm,
@@ -41,17 +41,22 @@ class CalmChannel:
 
     def send(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> bool:
         """Tell each guest of its token, and ask each guest for a mask. Return False, with nothing sent, if the turn is
-        not usual. Raises OverflowError if a number is no u32."""
-        if len(ids) > MAX_OPS or (patience is not None and patience.hurried):
+        not usual, or a number is no u32."""
+        if len(ids) != len(tokens) or len(ids) > MAX_OPS or (patience is not None and patience.hurried):
             return False
-        words = array("I", ids)
-        words.extend(tokens)
+        try:
+            words = array("I", ids)
+            words.extend(tokens)
+        except OverflowError:
+            return False
         most_s, hurried_s = (_NO_PATIENCE, 0.0) if patience is None else (patience.most_s, patience.hurried_s)
         return bool(self._send(self._struct, words.buffer_info()[0], len(ids), most_s, hurried_s))
 
     def receive(self, num: int) -> list[int] | None:
         """Wait for the answer about `num` sequences, and return the microseconds of each guest. Return None, with the
         answer in the mailbox, if it is not usual."""
+        if num > MAX_OPS:
+            return None
         state = self._try_receive(self._struct, num, False)
         while state == _NOT_THERE:
             state = self._receive(self._struct, num, True)

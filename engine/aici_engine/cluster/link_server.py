@@ -34,6 +34,7 @@ from aici_engine.cluster.link import (
 _MAX_QUEUED_PIECES: Final = 4096
 _DOMAIN: Final = b"aici"
 _LOG_PAUSE_S: Final = 10.0
+_MOST_WAITING: Final = 64
 """Between two lines about refused connections: strangers must not fill the log."""
 
 _log = logging.getLogger(__name__)
@@ -112,6 +113,8 @@ class StageServer(Generic[Message]):
         self._peers: dict[bytes, Peer] = {}
         self._leaving: list[Peer] = []
         """Peers that are gone, with frames that may still wait to be read."""
+        self._waiting: list[tuple[bytes, zmq.Frame]] = []
+        """Greetings that came while peers were leaving: who comes is announced after who is gone."""
         self._events: deque[PeerEvent[Message]] = deque()
         self._num_refused = 0
         self._log_at = 0.0
@@ -184,6 +187,8 @@ class StageServer(Generic[Message]):
             self._leave(peer)
 
     def _read_pieces(self) -> None:
+        while self._waiting and not (self._leaving or self._events):
+            self._take(*self._waiting.pop(0))
         while not self._events:
             try:
                 identity, *rest = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
@@ -196,7 +201,11 @@ class StageServer(Generic[Message]):
         peer = self._peers.get(identity)
         try:
             if peer is None:
-                self._greet(identity, piece)
+                self._read_monitor()
+                if self._leaving and len(self._waiting) < _MOST_WAITING:
+                    self._waiting.append((identity, piece))
+                else:
+                    self._greet(identity, piece)
                 return
             peer.reader.max_body_bytes = self.max_body_bytes
             if (frame := peer.reader.add(piece.buffer)) is not None:

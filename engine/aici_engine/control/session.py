@@ -270,8 +270,8 @@ class GuestSession:
     def may_ask_early(self, *, is_appended: bool) -> bool:
         """Return whether all guests are calm and were told of a token or a splice.
 
-        `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if a
-        sequence may end with its token.
+        `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if the
+        token of a sequence may be the last: by its room, or by a stop string.
         """
         bound = self._bound
         if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):

@@ -2,6 +2,7 @@
 each other, the stepper runs no Python. `CalmTurns` is the reference, and serves where there is no library."""
 
 import ctypes
+import time
 
 from aici_runtime.channels.mailbox import Mailbox
 from aici_runtime.channels.semaphore_mailbox import MailboxAddresses, SemaphoreMailbox
@@ -59,17 +60,21 @@ class CalmLoop:
         (time.monotonic()), and not all replies are there, or usual.
         """
         self._take(sequences)
-        self._struct.until_ns = max(0, int(sequences.cpu_due() * 1e9))
-        outcome = self._code.aici_serve_turns(self._struct)
-        if self._struct.engine_core != NO_CORE:
-            self._cores.learn(self._struct.engine_core)
+        due = sequences.cpu_due()
+        struct = self._struct
+        struct.until_ns, struct.engine_core, struct.longest_us = max(0, int(due * 1e9)), NO_CORE, 0
+        outcome = self._code.aici_serve_turns(struct)
+        if outcome == _BEGUN or time.monotonic() < due:
+            self._cores.lift()
+        elif struct.engine_core != NO_CORE:
+            self._cores.calm(struct.engine_core, struct.longest_us)
+        if self._cores.cores is not None:
+            sequences.keep_to(self._cores.cores)
         if outcome != _BEGUN:
             return None
         return float(self._struct.started_ns / 1e9)
 
     def _take(self, sequences: GuestSequences) -> None:
-        if (cores := self._cores.cores) is not None:
-            sequences.keep_to(cores)
         is_usual = all(_is_usual(sequence) for _, sequence in sequences.items())
         if is_usual and sequences.version == self._version:
             return

@@ -1,32 +1,38 @@
-"""The cores for guests: all but the core of the engine's thread.
+"""The cores for calm guests: all but the core of the engine's thread.
 
-Guests compute their masks while the engine's thread reports tokens and plans the next forward pass. With few cores, the
-kernel would wake some of the guests on the core of that thread, and let the thread wait for them.
+Calm guests compute their masks while the engine's thread reports tokens and plans the next forward pass. With few
+cores, the kernel would wake some of the guests on the core of that thread, and let the thread wait for them. When the
+engine's thread waits for guests, or guests compute for long, all cores are for guests.
 """
 
 import os
-import time
 from typing import Final
 
 from aici_runtime.supervision import worker_priority
 
-_EVERY_S: Final = 1.0
-"""The engine's thread seldom moves. Guests follow at most so often."""
+_SHORT_US: Final = 5000
+"""Guests that compute longer, all together, have all cores."""
 
 
 class GuestCores:
     """Used by the stepper's thread, which keeps off the engine's core, too. `cores`: those for guests; None as long as
-    the core of the engine is not known, or the only one."""
+    guests have the cores of their birth."""
 
     def __init__(self) -> None:
         self._all = frozenset(os.sched_getaffinity(0))
-        self._learned_at = -_EVERY_S
         self.cores: frozenset[int] | None = None
 
-    def learn(self, engine_core: int) -> None:
-        """The engine's thread runs on this core."""
+    def calm(self, engine_core: int, spent_us: int) -> None:
+        """Turns were calm. The engine's thread runs on `engine_core`; the guests of a turn computed for `spent_us`
+        together, at most."""
         cores = self._all - {engine_core}
-        now = time.monotonic()
-        if cores and cores != self.cores and now - self._learned_at >= _EVERY_S:
-            self.cores, self._learned_at = cores, now
+        self._choose(cores if cores and spent_us <= _SHORT_US else self._all)
+
+    def lift(self) -> None:
+        """A turn is not calm."""
+        self._choose(self._all)
+
+    def _choose(self, cores: frozenset[int]) -> None:
+        if cores != (self.cores or self._all):
+            self.cores = cores
             worker_priority.keep_to(0, cores)

@@ -89,9 +89,21 @@ def test_turns_that_are_not_usual_are_not_sent(ends: Ends) -> None:
     ids, tokens = [SeqId(k) for k in range(MAX_OPS + 1)], [TokenId(0)] * (MAX_OPS + 1)
     assert not ends.channel.send(ids, tokens, None)
     assert not ends.channel.send(ids[:1], tokens[:1], Patience(1.0, 1.0, [SeqId(0)]))
+    assert not ends.channel.send(ids[:2], tokens[:1], None)
+    assert not ends.channel.send(ids[:1], [TokenId(2**32)], None)
     assert ends.channel.send(ids[:1], tokens[:1], None)
     assert not ends.channel.send(ids[:1], tokens[:1], None), "the runtime has not read the message before"
     ends.requests.receive()
+
+
+def test_an_answer_about_too_many_is_left_for_python(ends: Ends) -> None:
+    message = turn_message.encode_answer([5] * (MAX_OPS + 1), None)
+    ends.responses.send(message)
+    assert ends.channel.receive(MAX_OPS + 1) is None
+    assert ends.channel._receive(ends.channel._struct, MAX_OPS + 1, False) == 2, (
+        "the code in C keeps to its bounds, too"
+    )
+    assert ends.engine[1].receive() == message
 
 
 def test_a_wait_ends_with_the_answer_and_not_with_a_signal(ends: Ends) -> None:

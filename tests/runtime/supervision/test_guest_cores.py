@@ -15,29 +15,25 @@ def cores() -> Iterator[set[int]]:
     os.sched_setaffinity(0, before)
 
 
-def test_all_cores_but_that_of_the_engine(cores: set[int]) -> None:
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one core")
+def test_calm_guests_keep_off_the_core_of_the_engine(cores: set[int]) -> None:
     guests = GuestCores()
-    assert guests.cores is None
     first, last = min(cores), max(cores)
-    guests.learn(first)
-    if len(cores) == 1:
-        assert guests.cores is None
-        return
-    assert guests.cores == cores - {first}
-    assert os.sched_getaffinity(0) == cores - {first}
-    guests.learn(last)
-    assert guests.cores == cores - {first}, "guests do not follow at once"
-    guests._learned_at -= 2.0
-    guests.learn(last)
-    assert guests.cores == cores - {last}
-    assert os.sched_getaffinity(0) == cores - {last}
+    guests.calm(first, 10)
+    assert guests.cores == os.sched_getaffinity(0) == cores - {first}
+    guests.calm(last, 10)
+    assert guests.cores == os.sched_getaffinity(0) == cores - {last}
+    guests.lift()
+    assert guests.cores == os.sched_getaffinity(0) == cores
+    guests.calm(last, 6000)
+    assert guests.cores == cores, "guests compute for long"
 
 
 def test_an_engine_elsewhere_and_a_single_core(cores: set[int]) -> None:
     only = min(cores)
     os.sched_setaffinity(0, {only})
     guests = GuestCores()
-    guests.learn(only)
-    assert guests.cores is None
-    guests.learn(only + 1)
-    assert guests.cores == {only}
+    for core in (only, only + 1):
+        guests.calm(core, 10)
+        assert guests.cores is None
+        assert os.sched_getaffinity(0) == {only}

@@ -150,6 +150,7 @@ class CCalmTurns(Structure):
         ("is_patient", c_uint32),
         ("turn", c_uint32),
         ("engine_core", c_uint32),
+        ("longest_us", c_uint32),
     )
 
 

@@ -63,6 +63,9 @@ EXPORT int32_t aici_send_calm(const struct calm_channel *channel, const uint32_t
    `waits`: wait for the answer, or for a signal. */
 EXPORT int32_t aici_receive_calm(struct calm_channel *channel, uint32_t count, int32_t waits) {
     const struct mailbox *mailbox = &channel->responses;
+    if (count > MAX_OPS) {
+        return NOT_USUAL;
+    }
     if ((waits ? channel->sem_wait : channel->sem_trywait)(mailbox->readable) != 0) {
         return NOT_THERE;
     }

@@ -210,6 +210,7 @@ static uint32_t serve_turn(struct calm_turns *turns, const uint8_t *message, siz
     ring_pools(turns, ops, num_ops);
     turns->started_ns = now_ns();
     uint64_t deadline_ns = turns->started_ns + wait_ns(turns, &header);
+    uint32_t spent_us = 0;
     for (uint32_t row = num_ops; row-- > 0;) { /* the last first: by then most workers have replied */
         const uint8_t *slot = ops[row]->slot;
         uint32_t reply_len = wait_response(turns, ops[row], deadline_ns);
@@ -218,8 +219,10 @@ static uint32_t serve_turn(struct calm_turns *turns, const uint8_t *message, siz
             return 0;
         }
         micros[row] = (uint32_t)spent;
+        spent_us += (uint32_t)spent;
         memcpy(turns->rows + row * (size_t)turns->row_bytes, slot + turns->layout.mask, turns->row_bytes);
     }
+    turns->longest_us = spent_us > turns->longest_us ? spent_us : turns->longest_us;
     return num_ops;
 }
 

@@ -30,7 +30,8 @@ struct calm_turns {
     uint32_t num_sequences, num_pools, row_bytes;
     uint32_t is_patient;        /* a turn may shorten the wait */
     uint32_t turn;              /* counts the turns */
-    uint32_t engine_core;       /* where the engine's thread ran last; NO_CORE: not known */
+    uint32_t engine_core;       /* where the engine's thread ran in the latest turn; NO_CORE: not known */
+    uint32_t longest_us;        /* the most that the guests of a turn have computed together */
 };
 
 enum turn_outcome {
