@@ -271,7 +271,9 @@ def test_forks_without_end(runtime: Runtime, neighbour: Neighbour) -> None:
         ops = [MidOp(seq_id) for seq_id in alive if seq_id != neighbour.seq_id]
         ops += [MidOp(child, parent) for child, parent in zip(children, alive, strict=True)]
         entries = neighbour.mid(*ops).seqs
-        failed = [child for child in children if entries[child].error]
-        assert {entries[child].error for child in failed} <= {"Worker: too many forks (max=16)"}
-        alive += [child for child in children if child not in failed]
+        refused = {child: error for child in children if (error := entries[child].error)}
+        # On a busy machine, a parent may be late, and is not forked before its answer is there.
+        failed = [child for child, error in refused.items() if not error.endswith("it is still computing")]
+        assert {refused[child] for child in failed} <= {"Worker: too many forks (max=16)"}
+        alive += [child for child in children if child not in refused]
     assert len(alive) == 16
