@@ -10,8 +10,8 @@ from typing import Final
 
 from aici_runtime.supervision import worker_priority
 
-_SHORT_US: Final = 5000
-"""Guests that compute longer, all together, have all cores."""
+_SHORT_US: Final = 1000
+"""Guests that compute longer, all together, have all cores: not all of it would be over when the pass begins."""
 
 
 class GuestCores:
