@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class GuestConversation:
-    """Changed by `aici_engine.control.session` alone. A sequence without a controller keeps the defaults.
+    """Changed by `aici_engine.control` alone. A sequence without a controller keeps the defaults.
 
     `bound`: the runtime knows the guest by the id of the sequence. `suspended`: the guest asked for steps without its
     sequence. `late`: the guest is suspended because its computation has not ended. `num_branches`: the number of

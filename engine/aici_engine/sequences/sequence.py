@@ -5,7 +5,7 @@ One module changes the fields of a part. Other modules read, or call a method of
     part        content                           changed by
     transcript  tokens and output text            `event_output`
     progress    tokens with computed KV           `scheduler`; with vLLM, `vllm.row_queue`
-    guest       the conversation with the guest   `control.session`
+    guest       the conversation with the guest   `control`
     sampler     randomness, bias, prompt scores   `sample`
     clock       times                             its own methods, which write once
     pooling     pooled states of the prompt       its own methods
