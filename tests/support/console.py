@@ -34,5 +34,6 @@ def screenshot(page: Page, name: str) -> None:
 def sign_in(page: Page, key: str) -> None:
     """Give the page the key that it asks for."""
     page.get_by_label("API key").fill(key)
-    page.get_by_role("button", name="Use this key").click()
+    with page.expect_navigation():  # the page loads itself anew a moment after the button appears
+        page.get_by_role("button", name="Use this key").click()
     page.get_by_role("button", name="Forget the key").wait_for()
