@@ -8,7 +8,7 @@ from ctypes import POINTER, c_double, c_int32, c_uint32, c_void_p
 
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.channels.mailbox import Mailbox
-from aici_runtime.channels.semaphore_mailbox import MailboxAddresses, SemaphoreMailbox
+from aici_runtime.channels.semaphore_mailbox import MailboxAddresses, addresses_of
 from aici_runtime.guests.native import library
 from aici_runtime.guests.native.structures import MAX_OPS, CCalmChannel, CMailbox
 from aici_runtime.wire import Patience
@@ -31,11 +31,8 @@ class CalmChannel:
         )
         # Calls that never sleep keep the GIL: to get a released GIL back may take milliseconds.
         held = ctypes.PyDLL(str(library.LIBRARY))
-        self._send, self._try_receive, self._receive = (
-            held.aici_send_calm,
-            held.aici_receive_calm,
-            code.aici_receive_calm,
-        )
+        self._send, self._try_receive = held.aici_send_calm, held.aici_receive_calm
+        self._receive = code.aici_receive_calm
         self._send.argtypes = POINTER(CCalmChannel), c_void_p, c_uint32, c_double, c_double
         self._try_receive.argtypes = self._receive.argtypes = POINTER(CCalmChannel), c_uint32, c_int32
 
@@ -65,10 +62,7 @@ class CalmChannel:
 
 def load(requests: Mailbox, responses: Mailbox) -> CalmChannel | None:
     """Return the channel; None without a library, and for mailboxes without semaphores."""
-    code = library.load()
-    if code is None or not (isinstance(requests, SemaphoreMailbox) and isinstance(responses, SemaphoreMailbox)):
+    code, addresses = library.load(), addresses_of(requests, responses)
+    if code is None or addresses is None:
         return None
-    addresses = requests.addresses(), responses.addresses()
-    if addresses[0] is None or addresses[1] is None:
-        return None
-    return CalmChannel(code, addresses[0], addresses[1])
+    return CalmChannel(code, *addresses)

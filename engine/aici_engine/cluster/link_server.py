@@ -114,7 +114,7 @@ class StageServer(Generic[Message]):
         self._leaving: list[Peer] = []
         """Peers that are gone, with frames that may still wait to be read."""
         self._waiting: list[tuple[bytes, zmq.Frame]] = []
-        """Greetings that came while peers were leaving: who comes is announced after who is gone."""
+        """Greetings that wait until the peers in `_leaving` are announced as lost."""
         self._events: deque[PeerEvent[Message]] = deque()
         self._num_refused = 0
         self._log_at = 0.0
@@ -238,7 +238,8 @@ class StageServer(Generic[Message]):
         """Note which peers are gone."""
         while self._monitor.poll(0):
             fd = str(int(recv_monitor_message(self._monitor)["value"]))
-            for peer in [peer for peer in self._peers.values() if peer.fd == fd and peer not in self._leaving][:1]:
+            staying = (peer for peer in self._peers.values() if peer.fd == fd and peer not in self._leaving)
+            if (peer := next(staying, None)) is not None:
                 self._leave(peer)
 
     def _leave(self, peer: Peer) -> None:

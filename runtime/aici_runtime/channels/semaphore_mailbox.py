@@ -16,7 +16,14 @@ from typing import Literal, NamedTuple
 
 import posix_ipc
 
-from aici_runtime.channels.mailbox import MIN_CORES_TO_SPIN, REPAIR_S, Direction, MessageTooLargeError, Side
+from aici_runtime.channels.mailbox import (
+    MIN_CORES_TO_SPIN,
+    REPAIR_S,
+    Direction,
+    Mailbox,
+    MessageTooLargeError,
+    Side,
+)
 from aici_runtime.memory import shm
 
 _HEADER = struct.Struct("<I")
@@ -152,6 +159,14 @@ class SemaphoreMailbox:
         for address in filter(None, (self._writable_at, self._readable_at)):
             _libc.sem_close(address)
         self._writable_at = self._readable_at = 0
+
+
+def addresses_of(requests: Mailbox, responses: Mailbox) -> tuple[MailboxAddresses, MailboxAddresses] | None:
+    """Return the addresses of both mailboxes of a channel, for code in C; None for mailboxes without semaphores."""
+    if not (isinstance(requests, SemaphoreMailbox) and isinstance(responses, SemaphoreMailbox)):
+        return None
+    asked, answered = requests.addresses(), responses.addresses()
+    return None if asked is None or answered is None else (asked, answered)
 
 
 def _address(name: str) -> int:

@@ -5,7 +5,7 @@ import ctypes
 import time
 
 from aici_runtime.channels.mailbox import Mailbox
-from aici_runtime.channels.semaphore_mailbox import MailboxAddresses, SemaphoreMailbox
+from aici_runtime.channels.semaphore_mailbox import MailboxAddresses, addresses_of
 from aici_runtime.guests.native import library
 from aici_runtime.guests.native.structures import NO_POOL, CCalmTurns, CMailbox, CSequence, CSlotLayout
 from aici_runtime.memory.mask_region import MaskRegion
@@ -95,13 +95,10 @@ def load(
     requests: Mailbox, responses: Mailbox, masks: MaskRegion, *, limit_s: float, is_patient: bool
 ) -> CalmLoop | None:
     """Return the loop; None without a library, and for mailboxes without semaphores."""
-    code = library.load()
-    if code is None or not (isinstance(requests, SemaphoreMailbox) and isinstance(responses, SemaphoreMailbox)):
+    code, addresses = library.load(), addresses_of(requests, responses)
+    if code is None or addresses is None:
         return None
-    addresses = requests.addresses(), responses.addresses()
-    if addresses[0] is None or addresses[1] is None:
-        return None
-    return CalmLoop(code, (addresses[0], addresses[1]), masks, limit_s=limit_s, is_patient=is_patient)
+    return CalmLoop(code, addresses, masks, limit_s=limit_s, is_patient=is_patient)
 
 
 def _is_usual(sequence: GuestSequence) -> bool:

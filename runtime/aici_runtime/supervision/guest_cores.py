@@ -11,12 +11,13 @@ from typing import Final
 from aici_runtime.supervision import worker_priority
 
 _SHORT_US: Final = 1000
-"""Guests that compute longer, all together, have all cores: not all of it would be over when the pass begins."""
+"""If the guests of a turn compute longer in sum, they have all cores: fewer cores would still be busy with guests when
+the forward pass begins."""
 
 
 class GuestCores:
-    """Used by the stepper's thread, which keeps off the engine's core, too. `cores`: those for guests; None as long as
-    guests have the cores of their birth."""
+    """Used by the stepper's thread, which keeps off the engine's core, too. `cores`: the cores that guests keep to;
+    None before guests were first kept off a core."""
 
     def __init__(self) -> None:
         self._all = frozenset(os.sched_getaffinity(0))
