@@ -156,9 +156,17 @@ class Runtime:
         return [TagInfo(**info) for info in self._side({"op": "get_tags"}).result()["tags"]]
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int = 0
+        self,
+        *,
+        req_id: str,
+        prompt: Sequence[TokenId],
+        module_id: str,
+        module_arg: object,
+        seed: int = 0,
+        user: str = _USER,
     ) -> "Future[None]":
         """Start a guest without blocking. `module_id` may be a tag; `seed` (64 bits) seeds the guest's randomness.
+        Guests of two users never share a process.
 
         The future raises ControllerError with the guest's message and log if the guest does not come up, NotFoundError
         for an unknown module or tag, UsageError for other wrong arguments. The future cannot be cancelled. Afterwards,
@@ -174,6 +182,7 @@ class Runtime:
                 "seed": seed,
             },
             lambda _: None,
+            auth=_auth(user, is_admin=True),
         )
 
     def discard(self, req_id: str) -> None:

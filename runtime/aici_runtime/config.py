@@ -15,6 +15,7 @@ class RuntimeConfig:
     """The settings of a runtime, as flags of `aicirt`.
 
     `tokenizer`: a folder with a `tokenizer.json`, or the file. `max_forks`: guests of a request, the first included.
+    `pooled`: the ids of modules whose guests share processes, those of each user apart.
     `extra_args`: more flags of `aicirt`; the last flag wins. With futexes, messages may use half of `json_size_mib`.
 
     The time limits are wider than in upstream AICI (4 and 150 ms), where every guest has a core: here a guest is
@@ -31,6 +32,7 @@ class RuntimeConfig:
     max_init_time_ms: int = 5000
     max_forks: int = 16
     late_steps: int = 0
+    pooled: tuple[str, ...] = ()
     sync: Sync = "semaphore"
     verbose: bool = False
     extra_args: tuple[str, ...] = ()
@@ -62,6 +64,7 @@ class RuntimeConfig:
             f"--unbound-timeout={_WEEK_S}",
             f"--engine-pid={os.getpid()}",
             *([f"--cache-dir={self.cache_dir}"] if self.cache_dir else []),
+            *(f"--pooled={module_id}" for module_id in self.pooled),
             *(["--futex"] if self.sync == "futex" else []),
             *(["--verbose"] if self.verbose else []),
             *self.extra_args,

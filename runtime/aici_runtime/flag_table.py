@@ -129,9 +129,12 @@ def _add_ours(group: "argparse._ArgumentGroup", placements: Sequence[str]) -> No
         "--placement",
         choices=placements,
         default="process",
-        help="process: one process per guest; pool: a few processes for all (default: %(default)s)",
+        help="process: one process per guest; pool: one for the guests of a module and a user (default: %(default)s)",
     )
-    add("--pool-size", metavar="N", type=_positive, help="processes in the pool (default: one per core)")
+    add("--pooled", metavar="ID", action="append", default=[],
+        help="as --placement pool for the module ID alone; may be repeated")  # fmt: skip
+    add("--pool-size", metavar="N", type=_positive,
+        help="pools of a module and a user, unless they are full (default: one for two cores)")  # fmt: skip
     add("--worker-user", metavar="USER", help="user that guests run as (needs root; default: the user of the runtime)")
     add("--verbose", action="store_true", help="log to standard error every event, not only warnings")
     add("--engine-pid", metavar="PID", type=int, help="end when process PID ends (default: the parent process)")

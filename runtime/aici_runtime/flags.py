@@ -2,7 +2,7 @@
 
 import os
 from argparse import ArgumentParser, Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
@@ -21,7 +21,7 @@ _MAX_NAME_BYTES = 200
 
 _NOT_BEHAVIOUR = (
     *("tokenizer", "server", "name", "futex", "busy_wait_time", "module", "tags", "run", "run_arg", "save_tokenizer"),
-    *("cache_dir", "trace", "engine_pid", "unbound_timeout", "worker_user", "verbose"),
+    *("cache_dir", "trace", "engine_pid", "unbound_timeout", "worker_user", "verbose", "pooled"),
 )
 
 Placement = Literal["process", "pool"]
@@ -81,8 +81,9 @@ class Settings:
     timer_resolution_us: int
     bias_dtype: Dtype
     capabilities: frozenset[str]
-    placement: Placement
-    pool_size: int | None
+    pooled: Collection[str] | None
+    """The modules whose guests share processes; None: all."""
+    pool_size: int
     templates: int
     template_memory_bytes: int
     module: str | None
@@ -171,8 +172,8 @@ def parse(argv: Sequence[str] | None) -> Settings:
         timer_resolution_us=flags.wasm_timer_resolution_us,
         bias_dtype=flags.bias_dtype or "f32",
         capabilities=capabilities,
-        placement=flags.placement,
-        pool_size=flags.pool_size,
+        pooled=None if flags.placement == "pool" else frozenset(flags.pooled),
+        pool_size=flags.pool_size or max(1, (os.cpu_count() or 1) // 2),
         templates=flags.templates,
         template_memory_bytes=flags.template_memory * MIB,
         module=flags.module,

@@ -26,13 +26,14 @@ from aici_runtime.guests import wasmtime_engine
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.slot_memory import unmap
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, WorkerSlotTable
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, POOL_GUESTS_MAX, WorkerSlotTable
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
 from aici_runtime.protocol.stepper import Stepper
 from aici_runtime.recordings.token_texts import TokenTexts
 from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.supervision import side_process, spawner
+from aici_runtime.supervision.pool_starts import PoolStarts
 from aici_runtime.supervision.service_processes import ServiceProcesses
 from aici_runtime.supervision.side_process import SideConfig
 from aici_runtime.supervision.snapshots import Snapshots
@@ -42,7 +43,6 @@ from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 from aici_runtime.tokenizer import vocabulary
 from aici_runtime.tokenizer.tokenizer_check import check_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
-from aici_runtime.workers.guest_transfer import GuestTransfer
 
 _STOP_GRACE_S = 1.0
 _log = logging.getLogger(__name__)
@@ -115,10 +115,8 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     bin_region = shm.attach_region(f"{settings.name}bin-shm", settings.bin_size_bytes)
     masks = MaskRegion(bin_region, dtype=settings.bias_dtype, vocab_size=loaded.vocab_size)
     trace = _trace(settings, loaded, bin_region)
-    pool_size = 0 if settings.placement == "process" else settings.pool_size or os.cpu_count() or 1
     row_bytes = max(masks.v1_rows.row_bytes, masks.v2_rows.row_bytes)
-    table = WorkerSlotTable(settings.instances, mask_bytes=row_bytes, is_shared=pool_size > 0)
-    transfer = GuestTransfer(settings.limits.memory_bytes) if pool_size else None
+    table = WorkerSlotTable(settings.instances, mask_bytes=row_bytes)
     table.protocol = settings.assumed_proto
     sockets = SpawnerSockets()
     supervisor = WorkerSupervisor(table, unbound_s=settings.unbound_s)
@@ -142,7 +140,6 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
     def start_spawner() -> None:
         config = SpawnerConfig(
             table=table,
-            transfer=transfer,
             reports=supervisor.reports,
             masks=masks,
             vocabulary=loaded,
@@ -151,10 +148,10 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             timer_resolution_us=settings.timer_resolution_us,
             worker_user=settings.worker_user,
             store_dir=settings.store_dir,
-            uses_pools=pool_size > 0,
             # A guest has a watchdog, its request may have a process of variables, and a template keeps a fork.
             max_processes=4 * (min(settings.instances.total, NUM_WORKER_SLOTS) + settings.templates) + 64,
-            memory_bytes=settings.limits.memory_bytes * (NUM_WORKER_SLOTS if pool_size else 1),
+            memory_bytes=settings.limits.memory_bytes,
+            max_guests=POOL_GUESTS_MAX,
             stepper_pidfd=own_pidfd,
         )
 
@@ -179,6 +176,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             vocab_size=loaded.vocab_size,
             max_init_s=settings.limits.init_s,
             templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
+            pools=PoolStarts(modules=settings.pooled, size=settings.pool_size),
             snapshots=Snapshots(registry, loaded),
             stepper_pidfd=own_pidfd,
             stop=lambda: process.kill(own_pidfd, signal.SIGTERM),
@@ -208,7 +206,6 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
         vocabulary=loaded,
         limits=settings.limits,
         proto=settings.proto,
-        pool_size=pool_size,
         trace=trace,
     )
     stepper.serve(requests, responses, settings.busy_wait_ms)

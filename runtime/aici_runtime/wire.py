@@ -135,7 +135,7 @@ class Turn(NamedTuple):
 
     `mid`: sequences not asked for pre, and sequences asked for pre that said nothing but to go on. `cpu_s`: processor
     time that the guests' processes have used and that no turn has reported yet. Told once a second, and at the end of a
-    sequence; not for guests in pools.
+    sequence; guests of a pool share its time.
     """
 
     post: dict[SeqId, SeqResult[Post]]

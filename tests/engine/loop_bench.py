@@ -29,7 +29,9 @@ SIZES: Any = {"vocab_size": VOCAB_SIZE, "eos_token": EOS, "all_eos": [EOS], "num
 class ReadyRuntime(ScriptedRuntime):
     """Starts guests at once: the order of calls is the same in every run."""
 
-    def instantiate(self, *, req_id: str, prompt: Any, module_id: str, module_arg: Any, seed: int) -> "Future[None]":
+    def instantiate(
+        self, *, req_id: str, prompt: Any, module_id: str, module_arg: Any, seed: int, user: str
+    ) -> "Future[None]":
         guest = self.guests[module_id](module_arg)
         guest.init_prompt(list(prompt))
         self._started[req_id] = guest

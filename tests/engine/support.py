@@ -139,7 +139,7 @@ class ScriptedRuntime(ControllerRuntime):
         """To a calm turn, if not usual."""
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str
     ) -> "Future[None]":
         future: Future[None] = Future()
         if module_id == "strict":

@@ -69,6 +69,7 @@ class GuestStarts:
                     module_id=seq.controller.module_id,
                     module_arg=seq.controller.argument,
                     seed=(seq.sampling.seed or 0) % 2**64,
+                    user=seq.share.owner,
                 )
             except AiciError as error:
                 done(error)

@@ -23,9 +23,9 @@ class ControllerRuntime(Protocol):
     def eos_token(self) -> TokenId: ...
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str
     ) -> "Future[None]":
-        """Start a guest for request `req_id`. The future fails with an AiciError if the guest cannot start."""
+        """Start a guest for request `req_id` of `user`. The future fails with an AiciError if the guest cannot start."""
         ...
 
     def discard(self, req_id: str) -> None:
@@ -88,6 +88,7 @@ class NoRuntime(ControllerRuntime):
         module_id: str,
         module_arg: object,  # noqa: ARG002
         seed: int,  # noqa: ARG002
+        user: str,  # noqa: ARG002
     ) -> "Future[None]":
         future: Future[None] = Future()
         future.set_exception(

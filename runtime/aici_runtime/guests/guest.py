@@ -28,8 +28,8 @@ _LETTERS = {int(ffi.WASM_I32.value): "i", int(ffi.WASM_I64.value): "I"}
 # callback, declares no argument types: its arguments are converted beforehand.
 _func_call = ctypes.CFUNCTYPE(ctypes.c_void_p)(("wasmtime_func_call_unchecked", ffi.dll))
 _NUM_VALUES = ctypes.c_size_t(2)
-_set_epoch_deadline = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_uint64)(
-    ("wasmtime_context_set_epoch_deadline", ffi.dll)
+_set_epoch_callback = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(
+    ("wasmtime_store_epoch_deadline_callback", ffi.dll)
 )
 _memory_data = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(("wasmtime_memory_data", ffi.dll))
 _memory_data_size = ctypes.CFUNCTYPE(ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p)(
@@ -50,6 +50,9 @@ _FOUR_BYTES = (ffi.WASMTIME_I32.value, ffi.WASMTIME_F32.value)
 PAGE_BYTES = 4096
 """The unit in which memories are compared and copied."""
 
+_GO_ON = 0
+"""WASMTIME_UPDATE_DEADLINE_CONTINUE: until the epoch has changed `ticks` times."""
+
 _WASM_PAGE_BYTES = 65536
 _ZEROS = bytes(_WASM_PAGE_BYTES)
 
@@ -60,6 +63,22 @@ class GuestError(Exception):
 
 class GuestTimeoutError(GuestError):
     """The guest exceeded its time limit and was interrupted."""
+
+
+def _on_epoch(_context: int, interrupted: int, ticks: Any, kind: Any) -> int:
+    """Called inside of a running call once the epoch of the engine has changed: end the call if the guest is meant.
+
+    `interrupted`: the address of the guest's word. The epoch belongs to all guests of the process.
+    """
+    if ctypes.c_uint32.from_address(interrupted).value:
+        return ctypes.cast(c.wasmtime_error_new(b"interrupted"), ctypes.c_void_p).value or 0
+    ticks[0], kind[0] = 1, _GO_ON
+    return 0
+
+
+_EPOCH_CALLBACK = ctypes.CFUNCTYPE(
+    ctypes.c_size_t, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(ctypes.c_uint64), ctypes.POINTER(ctypes.c_uint8)
+)(_on_epoch)
 
 
 class Memory:
@@ -170,7 +189,15 @@ class Guest:
             tables=_MAX_TABLES,
             memories=1,
         )
+        self._interrupted_word = ctypes.c_uint32(0)
+        self._interrupted = memoryview(self._interrupted_word).cast("B").cast("I")
         self._store.set_epoch_deadline(1)
+        _set_epoch_callback(
+            ctypes.cast(self._store.ptr(), ctypes.c_void_p),
+            ctypes.cast(_EPOCH_CALLBACK, ctypes.c_void_p),
+            self.interrupted_address(),
+            None,
+        )
         self._context = self._store._context()
         try:
             self._instance = linker.instantiate(self._store, self.module)
@@ -186,8 +213,6 @@ class Guest:
         self._trap = ctypes.c_void_p()
         self._trap_address = ctypes.c_void_p(ctypes.addressof(self._trap))
         self._entries = {name: self._entry(function) for name, function in self._functions.items()}
-        self._interrupted_word = ctypes.c_uint32(0)
-        self._interrupted = memoryview(self._interrupted_word).cast("B").cast("I")
         self.is_initialized = False
         """Whether `aici_init` has returned, here or in the guest of a snapshot."""
 
@@ -255,10 +280,7 @@ class Guest:
 
         Raise GuestTimeoutError after `interrupt`, GuestError for every other trap.
         """
-        if self._interrupted[0]:
-            # The interrupt came after the intended call had ended: the next call must not trap.
-            self._interrupted[0] = 0
-            _set_epoch_deadline(self._address, 1)
+        self._interrupted[0] = 0  # an interrupt that came after the intended call had ended
         self._result[0] = argument
         error = self._entries[name]()
         if error or self._trap:
@@ -270,12 +292,10 @@ class Guest:
         """Raise the failure of a call, if any, given the addresses of wasmtime's objects, and free the objects."""
         if error:
             pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
-            raise GuestError(str(wasmtime.WasmtimeError._from_ptr(pointer)))
+            message = str(wasmtime.WasmtimeError._from_ptr(pointer))
+            raise GuestTimeoutError(message) if self._interrupted[0] else GuestError(message)
         if trap:
-            raised = wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t)))
-            if raised.trap_code is wasmtime.TrapCode.INTERRUPT:
-                raise GuestTimeoutError(raised.message)
-            raise GuestError(raised.message)
+            raise GuestError(wasmtime.Trap._from_ptr(ctypes.cast(trap, ctypes.POINTER(c.wasm_trap_t))).message)
 
     # Addresses for the loop in C (`native/`), valid as long as the guest lives.
 
@@ -286,7 +306,7 @@ class Guest:
         return ctypes.addressof(self._functions[name])
 
     def interrupted_address(self) -> int:
-        """Return the address of the word that `interrupt` and `rearm` set."""
+        """Return the address of the word that `interrupt` sets and the next call clears."""
         return ctypes.addressof(self._interrupted_word)
 
     def initialize(self, *, read_vocabulary: bool = False) -> None:
@@ -304,7 +324,7 @@ class Guest:
         self.is_initialized = True
 
     def interrupt(self) -> None:
-        """Make the running call trap. Safe from any thread; no effect on later calls."""
+        """End the running call. Safe from any thread; no effect on later calls and on other guests."""
         self._interrupted[0] = 1
         self._engine.increment_epoch()
 
@@ -347,10 +367,6 @@ class Guest:
             error = c.wasmtime_global_set(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
             if error:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
-
-    def rearm(self) -> None:
-        """Keep the interrupt of another guest in this process from ending the next call of this guest."""
-        self._interrupted[0] = 1
 
     def close(self) -> None:
         """Free the memory of the instance."""

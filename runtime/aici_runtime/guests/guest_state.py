@@ -92,28 +92,6 @@ class GuestState:
         clone.memory = memory
         return clone
 
-    def document(self) -> dict[str, Any]:
-        """Return, as JSON values, the state for another process to continue this guest. Valid before the guest is
-        bound; memory and variables are not included."""
-        argument = self.late_blob(Blob.MODULE_ARG)
-        return {
-            "module_arg": argument.hex(),
-            "log": self._log.hex(),
-            "written": self.written,
-            "stop_message": self.stop_message,
-            "identity": self._known_identity(),
-            "num_randoms": self._num_randoms,
-        }
-
-    def restore(self, document: dict[str, Any]) -> None:
-        self.blobs[Blob.MODULE_ARG] = bytes.fromhex(document["module_arg"])
-        self.log(bytes.fromhex(document["log"]))
-        self.written = document["written"]
-        self.stop_message = document["stop_message"]
-        seed, asked_ns = document["identity"]
-        self._identity = seed, asked_ns
-        self._num_randoms = document["num_randoms"]
-
     def log(self, text: bytes) -> None:
         self._log += text
         if len(self._log) > self._log_max_bytes:

@@ -3,6 +3,7 @@
 One object per process, built in the spawner before any fork.
 """
 
+import threading
 from collections.abc import Callable, Collection
 
 import orjson
@@ -46,7 +47,18 @@ class HostFunctions:
         self._clock_step_ns = timer_resolution_us * 1000
         self._capabilities = frozenset(capabilities)
         self._mask_bytes = mask_bytes(vocabulary.vocab_size)
+        self._running = threading.local()
         self.guest = GuestState()
+
+    @property
+    def guest(self) -> GuestState:
+        """The guest of this thread: a pool starts guests in a thread of their own."""
+        guest: GuestState = self._running.guest
+        return guest
+
+    @guest.setter
+    def guest(self, guest: GuestState) -> None:
+        self._running.guest = guest
 
     def tokens_of(self, text: str) -> list[int]:
         return memoryview(self._tokenize(text.encode())).cast("I").tolist()

@@ -15,13 +15,6 @@ class Variables:
         self._values: dict[str, tuple[int, bytes]] = {}
         self._size = 0
 
-    def document(self) -> dict[str, tuple[int, str]]:
-        return {name: (version, value.hex()) for name, (version, value) in self._values.items()}
-
-    def restore(self, document: dict[str, tuple[int, str]]) -> None:
-        self._values = {name: (version, bytes.fromhex(value)) for name, (version, value) in document.items()}
-        self._size = sum(len(name) + len(value) for name, (_, value) in self._values.items())
-
     def execute(self, command: dict[str, Any]) -> bytes:
         """Execute a command. Raise ValueError, KeyError or TypeError if the command breaks the format."""
         ((kind, body),) = command.items()

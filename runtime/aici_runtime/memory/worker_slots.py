@@ -1,9 +1,8 @@
 """Worker slots: the shared-memory records through which the stepper and the workers talk.
 
 The register holds the state and the owner of all slots; workers do not map the register. The memory of a slot is a file
-of its own (`slot_memory.py`), new for every worker, which maps no other. Only with pools, whose processes serve many
-slots, one region holds the memory of all slots. `_SLOT` and `_REGISTER` below declare the layouts; every offset in this
-file comes from these two declarations.
+of its own (`slot_memory.py`), new for every worker, which maps no other; a pool maps those of its guests. `_SLOT` and
+`_REGISTER` below declare the layouts; every offset in this file comes from these two declarations.
 
 A worker slot holds at most one outstanding request. The stepper writes a request and the words of its own side; the
 worker writes the response. A word marked *futex* is waited for and woken.
@@ -30,6 +29,9 @@ from aici_runtime.wire import Proto
 NUM_WORKER_SLOTS = 512
 """The limit of guests that run at once, forks included. Half of the slots are for new guests, half for forks."""
 
+POOL_GUESTS_MAX = 64
+"""The limit of guests in one process, a pool, but for the forks of its guests."""
+
 RESPONSE_MAX = 896 * 1024
 """Bytes of a response. 64 KiB of logs may grow sixfold as JSON, and a response may hold two logs."""
 
@@ -48,9 +50,10 @@ _NUMBER = _SLOT.word("number")  # number of the latest request
 _DETACHED = _SLOT.word("detached")  # number of the request whose mask must no longer be written
 _WRITING = _SLOT.word("writing")  # number of the request whose mask is being written, or is written
 _MASK_IN_PRE = _SLOT.word("mask in pre")  # 1 = the guest computes its mask in the pre phase
-_BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings that announce requests for the pool's guests
+_BELL = _SLOT.word("bell")  # futex, of a pool: counts the rings, in bytes of its own for each who rings
 _ANSWERED = _SLOT.word("answered")  # futex, of a pool: counts the rounds of responses
-_LEAVE = _SLOT.word("leave")  # _LEAVING = the guest is to leave its pool, _LEFT = the guest has left
+_LEAVE = _SLOT.word("leave")  # 1 = the guest is to leave its pool
+_GUESTS = _SLOT.word("guests")  # of a pool: the number of its guests
 _MID_STARTED = _SLOT.word("mid started")  # start of the mid phase, in milliseconds of the clock; 0 = not started
 _GONE = _SLOT.word("gone")  # 1 = the worker is gone, for the stepper's loop in C
 _KEY = _SLOT.area("key", 8)  # random: proves that a new worker has got the memory of its slot
@@ -66,6 +69,10 @@ SLOT_OFFSETS: Final = (
     *(_REQUEST_BYTES, _RESPONSE_BYTES, _MASK, _GONE),
 )
 """For the loop in C, in the order of its struct (`guests/native`)."""
+
+BY_STEPPER, BY_POOL, BY_SUPERVISOR = slice(_BELL, _BELL + 1), slice(_BELL + 1, _BELL + 2), slice(_BELL + 2, _BELL + 4)
+"""Who rings the bell of a pool: a thread of the stepper's process, or of the pool itself. So nobody takes back the ring
+of another. A byte may come round between two looks of the pool: the stepper rings again at the next step."""
 
 # The layout of the register.
 _REGISTER = Layout()
@@ -84,12 +91,9 @@ REGISTER_BYTES = _REGISTER.size_bytes
 REQUEST_MAX = _RESPONSE_BYTES - _REQUEST_BYTES
 """Bytes of a request."""
 
-_SLOT_WORDS = tuple(field.offset for field in _SLOT.fields if field.size_bytes == WORD_BYTES)
 _FREE, _USED = 0, 1
-_LEAVING, _LEFT = 1, 2
 _DEAD = 0xFFFFFFFF
 _NUMBER_MAX = _COUNT_MAX = _MILLISECONDS_MAX = 0x7FFFFFFF
-_MAP_NORESERVE = 0x4000
 _DETACH_POLL_S = 0.0005
 
 _HINT = "wait until others have ended"
@@ -111,23 +115,16 @@ class WorkerSlotTable:
     """Owns the register, which forks inherit, and the memories of slots that this process has mapped. `guest_half` and
     `fork_half` are the indices of the two halves.
 
-    `mask_bytes`: the largest row of the mask region. `is_shared`: all processes share the memory of all slots, for
-    pools.
+    `mask_bytes`: the largest row of the mask region.
     """
 
-    def __init__(self, quota: Quota = NO_QUOTA, *, mask_bytes: int = 0, is_shared: bool = False) -> None:
+    def __init__(self, quota: Quota = NO_QUOTA, *, mask_bytes: int = 0) -> None:
         self._quota = quota
         self.memory = mmap(-1, _REGISTER.size_bytes, flags=MAP_SHARED | MAP_ANONYMOUS)
         self.memory[_NAME : _NAME + len(REGISTER_NAME)] = REGISTER_NAME
         self.words = Futex(self.memory)
         self._slot_bytes = _MASK + mask_bytes + -(_MASK + mask_bytes) % PAGESIZE
         self._memories: dict[int, SlotMemory] = {}
-        self.is_shared = is_shared
-        if is_shared:
-            self._region = mmap(
-                -1, NUM_WORKER_SLOTS * self._slot_bytes, flags=MAP_SHARED | MAP_ANONYMOUS | _MAP_NORESERVE
-            )
-            self._region_words, self._region_view = Futex(self._region), memoryview(self._region)
         self._has_register = True
         self._known_protocol: Proto = "v1"
         self.guest_half = range(NUM_WORKER_SLOTS // 2)
@@ -152,8 +149,6 @@ class WorkerSlotTable:
 
     def leave(self) -> None:
         """Unmap the register and all memories, in the process that forks workers."""
-        if self.is_shared:
-            return
         self._has_register = False
         unmap(self.memory)
         for memory in self._memories.values():
@@ -170,8 +165,7 @@ class WorkerSlotTable:
         self._quota.check(1 + NUM_WORKER_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
         for index in half:
             if self.words.load(_STATES + WORD_BYTES * index) == _FREE:
-                if not self.is_shared:
-                    self._memories[index] = SlotMemory.create(self._slot_bytes)
+                self._memories[index] = SlotMemory.create(self._slot_bytes)
                 slot = self.at(index)
                 slot.claim()
                 self._owners[index] = owner
@@ -227,38 +221,27 @@ class WorkerSlotTable:
 
     def at(self, index: int) -> "WorkerSlot":
         """Return a view of the slot `index`."""
-        if self.is_shared:
-            return WorkerSlot(
-                self, index, self._region, self._region_words, self._region_view, index * self._slot_bytes
-            )
-        memory = self.memory_of(index)
-        return WorkerSlot(self, index, memory.memory, memory.words, memory.view, 0)
+        return WorkerSlot(self, index, self.memory_of(index))
 
 
 class WorkerSlot:
     """A view of one worker slot, for the stepper and for the worker."""
 
-    def __init__(
-        self, table: WorkerSlotTable, index: int, memory: mmap, words: Futex, view: memoryview, base: int
-    ) -> None:
+    def __init__(self, table: WorkerSlotTable, index: int, memory: SlotMemory) -> None:
         self.index = index
         self._table = table
-        self._memory = memory
-        self._words = words
-        self._view = view
-        self._base = base
+        self._memory = memory.memory
+        self._words = memory.words
+        self._view = memory.view
 
     @property
     def address(self) -> int:
         """The address of the slot's memory in this process."""
-        return self._words.address + self._base
+        return self._words.address
 
     def claim(self) -> None:
-        """Take a free slot: clear its words and give it a key."""
-        if self._table.is_shared:  # else the memory is new
-            for offset in _SLOT_WORDS:
-                self._words.store(self._base + offset, 0)
-        self._memory[self._base + _KEY : self._base + _KEY + 8] = os.urandom(8)
+        """Take a free slot, whose memory is new: give it a key."""
+        self._memory[_KEY : _KEY + 8] = os.urandom(8)
         self._table.words.store(_STATES + WORD_BYTES * self.index, _USED)
 
     def free(self) -> None:
@@ -271,17 +254,15 @@ class WorkerSlot:
 
     def key(self) -> str:
         """Return the random key of this life of the slot."""
-        return self._memory[self._base + _KEY : self._base + _KEY + 8].hex()
+        return self._memory[_KEY : _KEY + 8].hex()
 
     def put_mask(self, mask: bytes | bytearray) -> None:
         """Write a mask in the format of the rows, for the stepper to copy."""
-        start = self._base + _MASK
-        self._memory[start : start + len(mask)] = mask
+        self._memory[_MASK : _MASK + len(mask)] = mask
 
     def mask(self, num_bytes: int) -> memoryview:
         """Return the mask of the latest response, in place."""
-        start = self._base + _MASK
-        return self._view[start : start + num_bytes]
+        return self._view[_MASK : _MASK + num_bytes]
 
     # The stepper's end.
 
@@ -291,37 +272,37 @@ class WorkerSlot:
         `detached`: as after `detach`, from the beginning.
         """
         self.put_request(request, detached=detached)
-        self._words.wake(self._base + _REQUEST)
+        self._words.wake(_REQUEST)
 
     def put_request(self, request: bytes, *, detached: bool = False) -> None:
         """Write a request for a guest in a pool. The worker wakes when the stepper rings the pool's bell."""
-        start = self._base + _REQUEST_BYTES
-        self._memory[start : start + len(request)] = request
-        number = (self._words.load(self._base + _NUMBER) + 1) & _NUMBER_MAX
-        self._words.store(self._base + _NUMBER, number)
+        self._memory[_REQUEST_BYTES : _REQUEST_BYTES + len(request)] = request
+        number = (self._words.load(_NUMBER) + 1) & _NUMBER_MAX
+        self._words.store(_NUMBER, number)
         if detached:
-            self._words.store(self._base + _DETACHED, number)
-        self._words.store(self._base + _RESPONSE, 0)
-        self._words.store(self._base + _MID_STARTED, 0)
-        self._words.store(self._base + _REQUEST, len(request))
+            self._words.store(_DETACHED, number)
+        self._words.store(_RESPONSE, 0)
+        self._words.store(_MID_STARTED, 0)
+        self._words.store(_REQUEST, len(request))
 
-    def ring(self) -> None:
+    def ring(self, by: slice = BY_STEPPER) -> None:
         """Wake the pool in this slot after requests for guests of the pool (`workers/pool_process.py`)."""
-        self._words.store(self._base + _BELL, (self._words.load(self._base + _BELL) + 1) & _COUNT_MAX)
-        self._words.wake(self._base + _BELL)
+        count = int.from_bytes(self._memory[by], "little") + 1
+        self._words.fence()  # the pool that sees the ring sees the requests
+        self._memory[by] = count.to_bytes(4, "little")[: by.stop - by.start]
+        self._words.wake(_BELL)
 
     def wait_response(self, deadline: float) -> bytes | None:
         """Wait until `deadline` (time.monotonic()) for the response.
 
         Return the response, empty bytes when the worker is gone, None when the deadline has passed.
         """
-        length = self._words.wait_while(self._base + _RESPONSE, 0, deadline)
+        length = self._words.wait_while(_RESPONSE, 0, deadline)
         if length == 0:
             return None
         if length == _DEAD:
             return b""
-        start = self._base + _RESPONSE_BYTES
-        return self._memory[start : start + length]
+        return self._memory[_RESPONSE_BYTES : _RESPONSE_BYTES + length]
 
     def wait_response_in_pool(self, pool: "WorkerSlot", deadline: float) -> bytes | None:
         """As `wait_response`, for a guest in the pool with the slot `pool`, which announces many responses at once."""
@@ -333,35 +314,35 @@ class WorkerSlot:
 
     def num_answered(self) -> int:
         """Return how often the pool of this slot has announced responses."""
-        return self._words.load(self._base + _ANSWERED)
+        return self._words.load(_ANSWERED)
 
     def wait_answered(self, seen: int, deadline: float) -> bool:
         """Wait until `num_answered` differs from `seen`. Return False when `deadline` has passed."""
-        return self._words.wait_while(self._base + _ANSWERED, seen, deadline) != seen
+        return self._words.wait_while(_ANSWERED, seen, deadline) != seen
 
     def request_leave(self) -> None:
         """Tell the pool to drop the guest of this slot."""
-        self._words.store(self._base + _LEAVE, _LEAVING)
+        self._words.store(_LEAVE, 1)
 
-    def has_left(self) -> bool:
-        """Return whether the pool has dropped the guest of this slot."""
-        return self._words.load(self._base + _LEAVE) == _LEFT
+    def num_guests(self) -> int:
+        """Return the number of guests of the pool in this slot."""
+        return self._words.load(_GUESTS)
 
     def mark_dead(self) -> None:
         """End every wait for a response. A response already written stays."""
-        self._words.store(self._base + _GONE, 1)
+        self._words.store(_GONE, 1)
         self._words.fence()  # either this process sees no response here, or the loop in C sees the word above
-        if self._words.load(self._base + _RESPONSE) == 0:
-            self._words.store(self._base + _RESPONSE, _DEAD)
-        self._words.wake(self._base + _RESPONSE)
+        if self._words.load(_RESPONSE) == 0:
+            self._words.store(_RESPONSE, _DEAD)
+        self._words.wake(_RESPONSE)
 
     def mark_alive(self) -> None:
         """Begin the life of a worker in a slot whose earlier worker may have died before the first request."""
-        self._words.store(self._base + _GONE, 0)
+        self._words.store(_GONE, 0)
 
     def cancel(self) -> None:
         """Ask the worker to interrupt the latest request; CANCEL_SIGNAL must follow."""
-        self._words.store(self._base + _CANCELLED, self._words.load(self._base + _NUMBER))
+        self._words.store(_CANCELLED, self._words.load(_NUMBER))
 
     def detach(self, deadline: float) -> bool:
         """Forbid the worker to write the mask of the latest request, whenever the worker runs again.
@@ -369,10 +350,10 @@ class WorkerSlot:
         In the next step the mask row belongs to another sequence. A worker in the middle of writing is therefore waited
         for, until the response. Return False when `deadline` passes before the response.
         """
-        number = self._words.load(self._base + _NUMBER)
-        self._words.store(self._base + _DETACHED, number)
+        number = self._words.load(_NUMBER)
+        self._words.store(_DETACHED, number)
         self._words.fence()
-        while self._words.load(self._base + _WRITING) == number and self._words.load(self._base + _RESPONSE) == 0:
+        while self._words.load(_WRITING) == number and self._words.load(_RESPONSE) == 0:
             if time.monotonic() > deadline:
                 return False
             time.sleep(_DETACH_POLL_S)
@@ -380,86 +361,84 @@ class WorkerSlot:
 
     def mid_started(self) -> float | None:
         """Return the start of the latest request's mid phase (time.monotonic()), or None before the start."""
-        started = self._words.load(self._base + _MID_STARTED)
+        started = self._words.load(_MID_STARTED)
         now = time.monotonic()
         return now - ((_milliseconds(now) - started) & _MILLISECONDS_MAX) / 1000 if started else None
 
     def computes_mask_in_pre(self) -> bool:
         """Return whether the guest computes its mask in the pre phase."""
-        return self._words.load(self._base + _MASK_IN_PRE) != 0
+        return self._words.load(_MASK_IN_PRE) != 0
 
     # The worker's end.
 
     def set_computes_mask_in_pre(self) -> None:
         """Announce a guest with masks in the pre phase. To be called before the guest is announced."""
-        self._words.store(self._base + _MASK_IN_PRE, 1)
+        self._words.store(_MASK_IN_PRE, 1)
 
     def wait_request(self) -> bytes:
         """Wait for a request and take the request out."""
-        length = self._words.wait_while(self._base + _REQUEST, 0)
-        start = self._base + _REQUEST_BYTES
-        request = self._memory[start : start + length]
-        self._words.store(self._base + _REQUEST, 0)
+        length = self._words.wait_while(_REQUEST, 0)
+        request = self._memory[_REQUEST_BYTES : _REQUEST_BYTES + length]
+        self._words.store(_REQUEST, 0)
         return request
 
     def has_request(self) -> bool:
         """Return whether a request waits."""
-        return self._words.load(self._base + _REQUEST) != 0
+        return self._words.load(_REQUEST) != 0
 
     def has_started_mid(self) -> bool:
         """Return whether the mid phase of the request has started."""
-        return self._words.load(self._base + _MID_STARTED) != 0
+        return self._words.load(_MID_STARTED) != 0
 
     def start_mid(self) -> None:
         """Record that the mid phase of the request starts now."""
-        self._words.store(self._base + _MID_STARTED, _milliseconds(time.monotonic()) or 1)
+        self._words.store(_MID_STARTED, _milliseconds(time.monotonic()) or 1)
 
     def wait_bell(self, heard: int) -> int:
         """Wait until the bell's count differs from `heard`; return the count, for the next call."""
-        return self._words.wait_while(self._base + _BELL, heard)
+        return self._words.wait_while(_BELL, heard)
 
     def send_response(self, response: bytes) -> None:
         """Write the response and wake the stepper."""
         self.put_response(response)
-        self._words.wake(self._base + _RESPONSE)
+        self._words.wake(_RESPONSE)
 
     def put_response(self, response: bytes) -> None:
         """Write the response of a guest in a pool. The stepper wakes at `announce_responses` of the pool's slot."""
-        start = self._base + _RESPONSE_BYTES
-        self._memory[start : start + len(response)] = response
-        self._words.store(self._base + _RESPONSE, len(response))
+        self._memory[_RESPONSE_BYTES : _RESPONSE_BYTES + len(response)] = response
+        self._words.store(_RESPONSE, len(response))
 
     def announce_responses(self) -> None:
         """Wake a stepper in wait for responses of the pool."""
-        self._words.store(self._base + _ANSWERED, (self._words.load(self._base + _ANSWERED) + 1) & _COUNT_MAX)
-        self._words.wake(self._base + _ANSWERED)
+        self._words.store(_ANSWERED, (self._words.load(_ANSWERED) + 1) & _COUNT_MAX)
+        self._words.wake(_ANSWERED)
 
     def is_leaving(self) -> bool:
         """Return whether the stepper has asked the guest to leave its pool."""
-        return self._words.load(self._base + _LEAVE) == _LEAVING
+        return self._words.load(_LEAVE) != 0
 
-    def confirm_leave(self) -> None:
-        """Confirm that the guest has left the pool."""
-        self._words.store(self._base + _LEAVE, _LEFT)
+    def tell_guests(self, num_guests: int) -> None:
+        """Tell the side process how many guests the pool of this slot has."""
+        self._words.store(_GUESTS, num_guests)
 
     def is_cancelled(self) -> bool:
         """Return whether the stepper wants the latest request interrupted."""
-        number = self._words.load(self._base + _NUMBER)
-        return number != 0 and self._words.load(self._base + _CANCELLED) == number
+        number = self._words.load(_NUMBER)
+        return number != 0 and self._words.load(_CANCELLED) == number
 
     def is_detached(self) -> bool:
         """Return whether the worker must not write the mask of the latest request."""
-        number = self._words.load(self._base + _DETACHED)
-        return number != 0 and self._words.load(self._base + _NUMBER) == number
+        number = self._words.load(_DETACHED)
+        return number != 0 and self._words.load(_NUMBER) == number
 
     def start_mask_write(self) -> bool:
         """Return whether the worker may write the mask. If so, the stepper waits for the response."""
         if self.is_detached():
             return False  # without the words below: a stepper must not wait for a worker of low priority
-        self._words.store(self._base + _WRITING, self._words.load(self._base + _NUMBER))
+        self._words.store(_WRITING, self._words.load(_NUMBER))
         self._words.fence()  # either the stepper sees the word above, or the worker sees the word below
         if self.is_detached():
-            self._words.store(self._base + _WRITING, 0)
+            self._words.store(_WRITING, 0)
             return False
         return True
 

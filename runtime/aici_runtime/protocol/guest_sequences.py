@@ -123,12 +123,8 @@ class GuestSequences:
                 raise RequestError(f"duplicate id {seq_id}")
         workers = self._supervisor.bind(list(req_ids.values()))
         for (seq_id, req_id), worker in zip(req_ids.items(), workers, strict=True):
-            sequence = self._by_id[seq_id] = GuestSequence(
-                req_id, worker, masks_in_pre=worker.slot.computes_mask_in_pre()
-            )
+            self._by_id[seq_id] = GuestSequence(req_id, worker, masks_in_pre=worker.slot.computes_mask_in_pre())
             self.version += 1
-            if lost := self._pools.place(worker, {pool for pool, _ in self._late_in_pools()}):
-                self.fail(sequence, f"Worker: {lost}")
 
     def keep_to(self, cores: frozenset[int]) -> None:
         """Let all guests run on these cores alone."""

@@ -37,7 +37,6 @@ class Stepper:
         vocabulary: LoadedVocabulary,
         limits: Limits,
         proto: Proto | None = None,
-        pool_size: int = 0,
         trace: Recorder,
     ) -> None:
         self._trace = trace
@@ -45,7 +44,7 @@ class Stepper:
         self._masks = masks
         self._vocabulary = vocabulary
         self._limits = limits
-        pools = GuestPools(table=table, supervisor=supervisor, size=pool_size)
+        pools = GuestPools(table=table, supervisor=supervisor)
         self._sequences = GuestSequences(table=table, supervisor=supervisor, pools=pools, limits=limits)
         self._forks = GuestForks(self._sequences, table=table, supervisor=supervisor, pools=pools, limits=limits)
         self._ops: V1Ops | V2Ops | None = None

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import orjson
 
-from aici_base.errors import AiciError, ControllerError, UnavailableError, UsageError
+from aici_base.errors import AiciError, ControllerError, QuotaError, UnavailableError, UsageError
 from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
+from aici_runtime.supervision.pool_starts import Pool, PoolKey, PoolStarts
 from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Template, TemplateKey, Templates
@@ -22,6 +23,10 @@ from aici_runtime.workers.startup import NO_SLOT
 from aici_runtime.workers.worker_reports import WorkerReports
 
 _log = logging.getLogger(__name__)
+
+_POOL_USER = "aicirt-pool"
+_TRIES = 2
+"""The first pool may have been killed."""
 
 GRACE_S = 0.2
 """Grace on top of the init limit, for a busy machine."""
@@ -41,6 +46,7 @@ class Instantiator:
         vocab_size: int,
         max_init_s: float,
         templates: Templates,
+        pools: PoolStarts,
         snapshots: Snapshots,
     ) -> None:
         self._table = table
@@ -53,28 +59,41 @@ class Instantiator:
         limit = f"{max_init_s * 1000:.0f} ms (--wasm-max-init-time)"
         self._timeout_text = f"instantiate: timeout; the controller took more than {limit} to start"
         self._templates = templates
+        self._pools = pools
         self._snapshots = snapshots
         self._slot_lock = threading.Lock()
 
     def instantiate(self, req_id: str, request: ChannelRequest) -> bytes:
         """Return the SeqResult for the engine, once the guest waits for the first step and the supervisor knows."""
         order = self._order(request)
-        with self._slot_lock:
-            slot = self._table.take(self._table.guest_half, owner_id(request.auth.user))
+        slot = self._take_slot(request.auth.user)
         try:
-            if not self._table.is_shared:
-                self._reports.taken(slot.index, self._table.descriptor(slot))
             answer = self._bring_up(slot, order)
             # In protocol v2 a failed guest exists all the same and reports the failure at every step.
             if answer["error"] and not (order.request["protocol"] == "v2" and "reply" in answer):
                 raise ControllerError(answer["error"])
         except BaseException:
-            self._reports.failed(slot)
+            self._give_up(slot)
             raise
-        finally:
-            self._table.forget(slot)
+        self._table.forget(slot)
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
+
+    def _take_slot(self, user: str) -> WorkerSlot:
+        """Take a slot, which this process has to report as ready or failed."""
+        with self._slot_lock:
+            slot = self._table.take(self._table.guest_half, owner_id(user))
+        try:
+            self._reports.taken(slot.index, self._table.descriptor(slot))
+        except BaseException:
+            self._give_up(slot)
+            raise
+        return slot
+
+    def _give_up(self, slot: WorkerSlot) -> None:
+        """Report a slot as failed. Another thread may take the slot as soon as the supervisor has read the report."""
+        self._table.forget(slot)
+        self._reports.failed(slot)
 
     def prepare(self, module_id: str) -> None:
         """Make the snapshot of a new module, so that the first request finds the snapshot."""
@@ -94,7 +113,8 @@ class Instantiator:
                 if token >= self._vocab_size:
                     raise UsageError(f"prompt token out of range: {token}")
         module_id = self._registry.resolve(field(request.body, "module_id", str))
-        self._templates.drop_modules(lambda module_id: not self._registry.has(module_id))
+        for kept in (self._templates, self._pools):
+            kept.drop_modules(lambda module_id: not self._registry.has(module_id))
         compiled = self._registry.compiled(module_id)
         snapshot = self._find_snapshot(module_id, compiled)
         module_arg = _module_arg(request.body.get("module_arg"))
@@ -106,6 +126,58 @@ class Instantiator:
         )
 
     def _bring_up(self, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any]:
+        key = PoolKey(order.key.module_id, self._table.owner(slot))
+        for _ in range(_TRIES if self._pools.take_in(key.module_id) else 0):
+            with self._pools.taken(key, lambda: self._start_pool(order)) as pool:
+                if pool is None:
+                    break
+                if (answer := self._join(pool, slot, order)) is not None:
+                    return answer
+        return self._start_process(slot, order)
+
+    def _join(self, pool: Pool, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any] | None:
+        """Start the guest in a pool. None: the pool is gone, and did not begin. A pool that takes too long gets no
+        further guest."""
+        try:
+            sock = _spawn(pool, slot.index, self._generation, self._table.descriptor(slot))
+        except OSError:
+            pool.end()
+            return None
+        try:
+            sock.settimeout(self._max_init_s + GRACE_S)
+            if socket_frames.receive(sock) is None:
+                pool.end()
+                sock.close()
+                return None
+            return self._wait_up(sock, orjson.dumps(order.argument | order.request))
+        except TimeoutError as error:
+            sock.close()
+            pool.end()
+            raise ControllerError(self._timeout_text) from error
+        except ControllerError:
+            pool.end()
+            raise
+
+    def _start_pool(self, order: "_StartOrder") -> Pool | None:
+        """Start a pool for the module. None: guests start in processes of their own, and will report the reason."""
+        try:
+            slot = self._take_slot(_POOL_USER)
+        except QuotaError:
+            return None
+        try:
+            sock = self._spawn_worker(slot)
+            message = orjson.dumps({"pool_of": order.module, "protocol": self._table.protocol})
+            if self._wait_up(sock, message, closing=False)["error"]:
+                self._pools.refuse(order.key.module_id)
+                raise ControllerError("guests of the module cannot share a process")
+        except AiciError:
+            self._give_up(slot)
+            return None
+        self._table.forget(slot)
+        self._reports.pooled(slot)
+        return Pool(sock, slot)
+
+    def _start_process(self, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any]:
         sock = self._fork(slot, order.key, order.guest, order.request)
         if sock is not None:
             return self._wait_up(sock)

@@ -22,6 +22,7 @@ from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.upload import read_upload
 from aici_runtime.recordings.trace import Recorder
 from aici_runtime.supervision.instantiation import Instantiator
+from aici_runtime.supervision.pool_starts import PoolStarts
 from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerSockets
 from aici_runtime.supervision.templates import Templates
@@ -51,6 +52,7 @@ class SideConfig:
     vocab_size: int
     max_init_s: float
     templates: Templates
+    pools: PoolStarts
     snapshots: Snapshots
     stepper_pidfd: int
     stop: Callable[[], None]
@@ -101,6 +103,7 @@ class _Side:
             vocab_size=config.vocab_size,
             max_init_s=config.max_init_s,
             templates=config.templates,
+            pools=config.pools,
             snapshots=config.snapshots,
         )
         self._numbers = itertools.count()

@@ -32,7 +32,6 @@ from aici_runtime.tokenizer import host_tokenizer
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
 from aici_runtime.workers import sandbox, worker
 from aici_runtime.workers.guest_setup import WorkerContext
-from aici_runtime.workers.guest_transfer import GuestTransfer
 from aici_runtime.workers.sandbox import Sandbox
 from aici_runtime.workers.startup import with_memory
 from aici_runtime.workers.worker_reports import WorkerReports
@@ -43,11 +42,10 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SpawnerConfig:
-    """`memory_bytes`: linear memory of all guests of a process. `uses_pools`: `--placement pool`.
-    `max_processes`: processes and threads of all guests together."""
+    """`memory_bytes`: linear memory of a guest. `max_guests`: guests of a process. `max_processes`: processes
+    and threads of all guests together."""
 
     table: WorkerSlotTable
-    transfer: GuestTransfer | None
     reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary
@@ -57,7 +55,7 @@ class SpawnerConfig:
     worker_user: str | None
     store_dir: Path
     memory_bytes: int
-    uses_pools: bool
+    max_guests: int
     max_processes: int
     stepper_pidfd: int
 
@@ -140,7 +138,6 @@ def _prepare(config: SpawnerConfig) -> WorkerContext:
         native=native,
         capabilities=config.capabilities,
         table=config.table,
-        transfer=config.transfer,
         reports=config.reports,
         masks=config.masks,
         vocabulary=config.vocabulary,
@@ -179,7 +176,7 @@ def _enter_sandbox(config: SpawnerConfig) -> Sandbox:
         memory_bytes=config.memory_bytes,
         user=config.worker_user,
         modules=config.store_dir,
-        seals=not config.uses_pools,
+        max_guests=config.max_guests,
         max_processes=config.max_processes,
     )
     _log.info(

@@ -12,12 +12,12 @@ from aici_runtime.supervision import worker_priority
 
 @dataclass(slots=True, eq=False)
 class WorkerHandle:
-    """`released`: the slot becomes free as soon as the process is gone. `pool`: the pool into which the guest has
-    moved. `control`: a socket to the worker, for the memory of forks; None before the worker announces itself.
+    """`released`: the slot becomes free as soon as the process is gone. `pool`: the pool in which the guest lives.
+    `control`: a socket to the worker, for the memory of forks; None before the worker announces itself.
 
-    The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `is_lowered`:
+    The handle of a pool has `is_pool` and `members`. The slot of a pool becomes free when the pool ends. `lowered`:
     the process has a lower priority than usual. `pid`: 0 if not known yet. `cores`: those that the process was told to
-    keep to; None before.
+    keep to; None before. `shared_s`: processor time of a pool that its guests have shared out, or a guest's share.
     """
 
     slot: WorkerSlot
@@ -28,9 +28,10 @@ class WorkerHandle:
     is_pool: bool = False
     pool: "WorkerHandle | None" = None
     members: set["WorkerHandle"] = field(default_factory=set)
-    is_lowered: bool = False
+    lowered: bool = False
     pid: int = 0
     cores: frozenset[int] | None = None
+    shared_s: float = 0.0
 
     @property
     def process_fd(self) -> int:
@@ -38,18 +39,28 @@ class WorkerHandle:
         return self.pidfd if self.pool is None else self.pool.pidfd
 
     def cpu_s(self) -> float | None:
-        """Return the processor time of the process since its start; None for a guest in a pool, or without a process.
+        """Return the processor time of the process since its start, for a guest in a pool its share; None without a
+        process. Costs a microsecond.
 
-        Costs a microsecond.
+        The guests of a pool share its time equally: all belong to one user.
         """
-        if self.pool is not None or self.dead:
-            return None
-        if not (pid := self._known_pid()):
+        if self.pool is not None:
+            self.pool.share_out()
+            return self.shared_s
+        if self.dead or not (pid := self._known_pid()):
             return None
         try:
             return time.clock_gettime(worker_priority.cpu_clock(pid))
         except OSError:
             return None
+
+    def share_out(self) -> None:
+        """Share out the processor time of a pool since the last call among its guests."""
+        members, used_s = list(self.members), self.cpu_s()  # the supervisor's thread may add members
+        if members and used_s is not None:
+            for member in members:
+                member.shared_s += (used_s - self.shared_s) / len(members)
+            self.shared_s = used_s
 
     def kill(self) -> None:
         """End the process, which is not in a pool."""
@@ -58,15 +69,22 @@ class WorkerHandle:
         process.kill(self.pidfd)
 
     def lower(self) -> None:
-        """Let the process compute with what others leave. A pool stays as it is: other guests are in the process."""
-        if not self.is_lowered and self.pool is None and (pid := self._known_pid()):
+        """Let the process compute with what others leave. The guests of a pool are of one user and one module."""
+        holder = self.pool or self
+        if not holder.lowered and (pid := holder._known_pid()):
             worker_priority.lower(pid)
-            self.is_lowered = True
+            holder.lowered = True
+
+    @property
+    def is_lowered(self) -> bool:
+        """Whether the process of the guest computes with what others leave."""
+        return (self.pool or self).lowered
 
     def restore(self) -> None:
         """Give back the usual priority, where that is possible."""
-        if self.is_lowered and (pid := self._known_pid()):
-            self.is_lowered = not worker_priority.restore(pid)
+        holder = self.pool or self
+        if holder.lowered and (pid := holder._known_pid()):
+            holder.lowered = not worker_priority.restore(pid)
 
     def keep_to(self, cores: frozenset[int]) -> None:
         """Let the guest run on these cores alone."""

@@ -16,6 +16,7 @@ and reads there only after the side process has accepted the answer on the `setu
 
 import contextlib
 import logging
+import math
 import os
 import select
 import signal
@@ -31,7 +32,7 @@ import orjson
 
 from aici_runtime import process
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
+from aici_runtime.memory.worker_slots import BY_SUPERVISOR, CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
 from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.workers.worker_reports import WorkerReports
@@ -50,6 +51,9 @@ _FAILED_S = 2.0
 leaves one."""
 
 _log = logging.getLogger(__name__)
+
+_FROM_WORKERS = frozenset({"born", "joined", "left"})
+"""Reports that a worker sends; all others come from the runtime itself."""
 
 _MAX_REPORT_BYTES = 64 * 1024
 _STACK_BYTES = 16 * 1024 * 1024
@@ -143,7 +147,8 @@ class WorkerSupervisor:
                         self._workers[index].lower()
                     elif at > now:
                         times.append(at)
-        return min(times) - now if times else None
+        soonest = min(times, default=math.inf)
+        return None if soonest == math.inf else soonest - now
 
     def bind(self, req_ids: Sequence[str]) -> list[WorkerHandle]:
         """Return the workers of waiting guests. Raises RequestError, and binds none, if one is not ready or named
@@ -169,19 +174,8 @@ class WorkerSupervisor:
             known = self._workers.get(slot.index)
             return known or self._add(slot, _watchable(pid, parent), pid=pid)
 
-    def adopt_pool(self, slot: WorkerSlot, pid: int) -> WorkerHandle:
-        """Return the handle of a new pool."""
-        pool = self.adopt_fork(slot, pid)
-        with self._lock:
-            pool.is_pool = True
-            if pool.dead:
-                self._release(pool)
-        return pool
-
     def hand_over(self, worker: WorkerHandle, slot: WorkerSlot) -> bool:
-        """Send the memory of a fork's slot to the parent. Return whether the parent can receive it."""
-        if self._table.is_shared:
-            return True
+        """Send the memory of a fork's slot to the parent, or to its pool. Return whether they can receive it."""
         self._await_birth(worker)
         with self._lock:
             is_sent = worker.send_memory(self._table.descriptor(slot))
@@ -217,31 +211,10 @@ class WorkerSupervisor:
         not."""
         self.reports.abandoned(slot)
 
-    def move(self, worker: WorkerHandle, pool: WorkerHandle) -> None:
-        """Record a guest's move into a pool. The old process ends and no longer owns the slot."""
-        with self._lock:
-            if worker.pidfd >= 0:
-                self._forget(worker)
-            worker.dead, worker.pool = pool.dead, pool
-            if not pool.dead:
-                worker.slot.mark_alive()  # the end of the old process may have been noticed already
-            pool.members.add(worker)
-
-    def evict(self, worker: WorkerHandle) -> None:
-        """Record a guest as lost: the guest has left the old process and has not arrived in the pool."""
-        with self._lock:
-            if worker.pool is not None:
-                worker.pool.members.discard(worker)
-            worker.dead, worker.pool = True, None
-            worker.slot.mark_dead()
-
     def adopt_member(self, slot: WorkerSlot, pool: WorkerHandle) -> WorkerHandle:
         """Record a guest cloned inside of a pool."""
         with self._lock:
-            worker = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
-            self._workers[slot.index] = worker
-            pool.members.add(worker)
-            return worker
+            return self._join(slot, pool)
 
     def release(self, worker: WorkerHandle) -> None:
         """End the worker. The slot becomes free when the process is gone."""
@@ -283,6 +256,15 @@ class WorkerSupervisor:
             self.watch(pidfd, lambda: self._died(worker))
         return worker
 
+    def _join(self, slot: WorkerSlot, pool: WorkerHandle) -> WorkerHandle:
+        worker = self._workers[slot.index] = WorkerHandle(slot, -1, dead=pool.dead, pool=pool)
+        pool.members.add(worker)
+        if worker.dead:
+            slot.mark_dead()
+        else:
+            slot.mark_alive()
+        return worker
+
     def _release(self, worker: WorkerHandle) -> None:
         if worker.released:
             return
@@ -291,7 +273,8 @@ class WorkerSupervisor:
             self._free(worker)
         elif worker.pool is not None:
             worker.slot.request_leave()
-            worker.pool.slot.ring()
+            worker.pool.slot.ring(BY_SUPERVISOR)
+            process.kill(worker.pool.pidfd, CANCEL_SIGNAL)  # a guest that still starts hears no bell
         else:
             worker.kill()
 
@@ -312,9 +295,10 @@ class WorkerSupervisor:
             self._tell_waiting(worker)
             for member in list(worker.members):
                 member.dead = True
-                member.slot.mark_dead()
-                if member.released:
-                    self._free(member)
+                if self._workers.get(member.slot.index) is member:  # else a guest that was starting, and does elsewhere
+                    member.slot.mark_dead()
+                    if member.released:
+                        self._free(member)
             worker.slot.announce_responses()
             # A killed fork of a template loses the claim to the slot once another worker has started there.
             if self._workers.get(worker.slot.index) is worker:
@@ -340,7 +324,7 @@ class WorkerSupervisor:
                 message, fds, sender = _receive(self._report_socket)
                 num_reports += 1
                 report = orjson.loads(message)
-                if "born" in report or "left" in report or sender in self._trusted:
+                if not _FROM_WORKERS.isdisjoint(report) or sender in self._trusted:
                     self._handle_report(report, fds, sender)
                 else:
                     _log.warning("a report of process %d is ignored: workers only announce themselves", sender)
@@ -366,7 +350,7 @@ class WorkerSupervisor:
                 if fds:
                     self._table.attach(index, fds[0])
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
-                if self._starting.pop(index, None) is not None:
+                if self._starting.pop(index, None) is not None and self._workers[index].pool is None:
                     self._workers[index].restore()
                 self._discard(req_id)
                 keep_s = min(self._unbound_s, _FAILED_S) if has_failed else self._unbound_s
@@ -377,10 +361,31 @@ class WorkerSupervisor:
                     self._release(worker)
                 else:
                     self._table.free(self._table.at(index))
-            case {"left": int(index)}:
+            case {"pooled": int(index)}:
+                self._starting.pop(index, None)
+                if worker := self._workers.get(index):
+                    worker.is_pool = True
+                    if worker.dead:
+                        self._release(worker)
+            case {"joined": int(index), "pool": int(pool_index), "generation": int(generation), "key": str(key)}:
+                pool = self._workers.get(pool_index)
+                is_known = (
+                    pool is not None and pool.is_pool and pool.pid == sender and key == self._table.at(index).key()
+                )
+                if pool is not None and is_known and generation == self._generation:
+                    self._join(self._table.at(index), pool)
+                    self._starting[index] = math.inf  # the others of the pool do not compute with what is left
+            case {"left": int(index), "key": str(key)}:
                 worker = self._workers.get(index)
-                if worker is not None and worker.released and worker.slot.has_left():
-                    self._free(worker)
+                if (
+                    worker is not None
+                    and worker.pool is not None
+                    and worker.pool.pid == sender
+                    and key == worker.slot.key()
+                ):
+                    worker.dead = True
+                    if worker.released:
+                        self._free(worker)
             case {"abandoned": int(index)}:
                 if worker := self._workers.get(index):
                     self._release(worker)

@@ -1,14 +1,13 @@
 """The work before the first step: load the module, create the guest, pass the prompt."""
 
-import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import orjson
 import wasmtime
@@ -20,7 +19,7 @@ from aici_runtime.guests import snapshot
 from aici_runtime.guests.driver import DriverContext, GuestDriver, SetupError, encode_result
 from aici_runtime.guests.driver_v1 import DriverV1
 from aici_runtime.guests.driver_v2 import DriverV2
-from aici_runtime.guests.guest import Guest, GuestError, load_module
+from aici_runtime.guests.guest import Guest, GuestError, Memory, load_module
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.host_functions import HostFunctions
 from aici_runtime.guests.linker import Linker, returns_offset
@@ -28,9 +27,7 @@ from aici_runtime.guests.native.host import NativeHost
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
-from aici_runtime.workers.guest_transfer import GuestTransfer
 from aici_runtime.workers.sandbox import Sandbox
-from aici_runtime.workers.startup import WorkerStartup
 from aici_runtime.workers.worker_reports import WorkerReports
 
 
@@ -47,8 +44,6 @@ class WorkerContext:
     """The loop in C; None without the library."""
     capabilities: frozenset[str]
     table: WorkerSlotTable
-    transfer: GuestTransfer | None
-    """Only for pools."""
     reports: WorkerReports
     masks: MaskRegion
     vocabulary: LoadedVocabulary
@@ -61,22 +56,38 @@ class WorkerContext:
         return threading.Lock() if self.native is None else self.native.new_lock()
 
 
-def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
-    """Load the module and its driver. Raises SetupError for a module that cannot be instantiated."""
-    state = context.host_functions.guest
+class Start(Protocol):
+    """How a guest gets its request. `asked_ns`: arrival of the request (time.perf_counter_ns)."""
+
+    asked_ns: int
+
+    @property
+    def is_template(self) -> bool: ...
+
+    def request(self, memory: Memory) -> dict[str, Any]:
+        """Return the fields that differ between requests."""
+
+
+def load(context: WorkerContext, order: Mapping[str, Any]) -> tuple[wasmtime.Module, int | None]:
+    """Return the module and a descriptor of its snapshot, None without one. Raises SetupError."""
     compiled = Path(order["compiled"])
     try:
         module = load_module(context.engine, compiled)
     except wasmtime.WasmtimeError as error:
         reason = error if compiled.is_file() else "the controller was removed while it was started"
         raise SetupError(f"Error (setup): {reason}") from error
-    with _opened(order.get("snapshot")) as snapshot_file:
-        context.sandbox.seal()
-        startup.watch()
-        try:
-            guest = _start(context, module, snapshot_file)
-        except (GuestError, wasmtime.WasmtimeError) as error:
-            raise SetupError(f"Error (setup): {error}{_flag_of(str(error), context.limits)}") from error
+    return module, _open(order.get("snapshot"))
+
+
+def start_guest(
+    context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, order: Mapping[str, Any], startup: Start
+) -> tuple[Guest, GuestDriver]:
+    """Instantiate the module, for the state in `context.host_functions`. Raises SetupError if that is not possible."""
+    state = context.host_functions.guest
+    try:
+        guest = _start(context, module, snapshot_file)
+    except (GuestError, wasmtime.WasmtimeError) as error:
+        raise SetupError(f"Error (setup): {error}{_flag_of(str(error), context.limits)}") from error
     state.memory = guest.memory
     if "module_arg" in order:
         state.blobs[Blob.MODULE_ARG] = order["module_arg"].encode()
@@ -87,18 +98,12 @@ def load(context: WorkerContext, order: Mapping[str, Any], startup: WorkerStartu
     return guest, make_driver(context, guest, state)
 
 
-@contextlib.contextmanager
-def _opened(path: str | None) -> Iterator[int | None]:
-    """Yield a descriptor of a file for reading; None without a file."""
+def _open(path: str | None) -> int | None:
+    """Return a descriptor of a file for reading; None without a file."""
     try:
-        descriptor = None if path is None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        return None if path is None else os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
-        descriptor = None
-    try:
-        yield descriptor
-    finally:
-        if descriptor is not None:
-            os.close(descriptor)
+        return None
 
 
 def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None) -> Guest:
@@ -168,7 +173,7 @@ def _flag_of(reason: str, limits: Limits) -> str:
     return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
-def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup: WorkerStartup) -> dict[str, object]:
+def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup: Start) -> dict[str, object]:
     """Run the guest up to its first step. Return the message for the side process; `reply` is for the engine.
 
     An engine of protocol v1 reads the log at the first step; a failure is reported at once, as there will be no step.

@@ -18,9 +18,14 @@ class NativePool:
         self._struct = CPool(slot=slot.address)
         self._inside: list[GuestServer] = []
 
+    def tell_news(self) -> None:
+        """Let the loop return before its next round: there are other servers. Safe from any thread."""
+        self._struct.has_news = 1
+
     def serve(self, servers: Mapping[int, GuestServer]) -> GuestServer | None:
-        """Serve the guests in C. Return the server whose request is for Python; None when the pool itself has a request
-        or a guest is to leave."""
+        """Serve the guests in C. Return the server whose request is for Python; None when the pool itself has a
+        request, a guest has come or a guest is to leave."""
+        self._struct.has_news = 0  # first: a server that comes from here on may or may not be among `servers`
         self._let_in(list(servers.values()))
         index = self._host.serve_pool(self._struct)
         if index < 0:

@@ -63,14 +63,6 @@ class RequestVariables:
         """Run a command, here or in the process of the variables."""
         return _execute(self._own, command) if self._client is None else self._client.execute(command)
 
-    def document(self) -> object | None:
-        """Return the variables as JSON, for another process; None when they already live in a process of their own."""
-        return None if self._client is not None else self._own.document()
-
-    def restore(self, document: Any) -> None:
-        """Take over variables from another process."""
-        self._own.restore(document)
-
     def client_for_fork(self, forget_guest: Callable[[], None]) -> VariablesClient:
         """Return a client for the next fork. Raises OSError when no process can be started.
 

@@ -47,19 +47,22 @@ class Wall(NamedTuple):
 
 
 class Sandbox:
-    """What `enter` leaves to `seal`. `seals` is False for pools, which load modules as long as they live."""
+    """What `enter` leaves to `seal`."""
 
     def __init__(
-        self, *, memory_bytes: int, user: str | None, modules: Path | None, seals: bool, max_processes: int
+        self, *, memory_bytes: int, max_guests: int, user: str | None, modules: Path | None, max_processes: int
     ) -> None:
         self.walls: list[Wall] = []
-        self._seals = seals
+        self._memory_bytes = memory_bytes
+        self._base_bytes = _data_bytes() + _ROOM_FOR_THE_HOST_BYTES
         self._max_processes = max_processes
         self._counts_processes = False
         self._becomes: int | None = None
         self._no_files: Landlock | None = None
         self._serving: syscall_filter.SyscallFilter | None = None
-        _limit(memory_bytes)
+        _lower(resource.RLIMIT_DATA, self._base_bytes + max_guests * memory_bytes)
+        _lower(resource.RLIMIT_NOFILE, _MAX_DESCRIPTORS)
+        _lower(resource.RLIMIT_CORE, 0)
         self._stands("resource limits")
         self._leave_namespaces()
         if user is not None:
@@ -75,11 +78,10 @@ class Sandbox:
         self._refuse_files(modules)
         self._filter(missing)
 
-    def seal(self) -> None:
-        """Give up all that only loading a module needs. The process has a single thread, and is a guest's from now
-        on."""
-        if not self._seals:
-            return
+    def seal(self, *, num_guests: int = 1) -> None:
+        """Give up all that only loading a module needs. The process has a single thread, and belongs to so many guests
+        from now on."""
+        _lower(resource.RLIMIT_DATA, self._base_bytes + num_guests * self._memory_bytes)
         if self._becomes is not None:
             os.setgroups([])
             os.setresgid(self._becomes, self._becomes, self._becomes)
@@ -102,26 +104,23 @@ class Sandbox:
 
     def _drop_capabilities(self, user: str | None) -> None:
         able = capabilities.effective()
-        if self._seals and user is None and os.geteuid() == 0 and able & _TO_RULE == _TO_RULE:
+        if user is None and os.geteuid() == 0 and able & _TO_RULE == _TO_RULE:
             self._becomes = namespaces.unused_user()
             self._counts_processes = self._becomes is not None
         capabilities.forget_bounding_set()
         capabilities.keep_only(able & (_TO_LOAD | (_TO_CHANGE_USER if self._becomes is not None else 0)))
-        self._stands("no capabilities", self._unless_sealed())
+        self._stands("no capabilities")
         if user is not None or self._becomes is not None:
             self._stands("a user without rights")
         elif os.geteuid() == 0:
             lacks = "root lacks the capabilities SETUID, SETGID, KILL and SYS_NICE, or numbers of users"
-            self._stands("a user without rights", self._unless_sealed() or lacks)
+            self._stands("a user without rights", lacks)
         else:
             self._stands("a user without rights", "only root can run guests as another user (--worker-user)")
 
     def _count_processes(self) -> None:
         reason = "" if self._counts_processes else "the limit would count all processes of the user"
-        self._stands("a limit of processes", self._unless_sealed() or reason)
-
-    def _unless_sealed(self) -> str:
-        return "" if self._seals else "pools load modules as long as they live (--placement pool)"
+        self._stands("a limit of processes", reason)
 
     def _refuse_files(self, modules: Path | None) -> None:
         abi = landlock.version()
@@ -132,7 +131,7 @@ class Sandbox:
         rules.enter()
         rules.close()
         self._no_files = Landlock()
-        self._stands("Landlock: no files", self._unless_sealed())
+        self._stands("Landlock: no files")
         needs = "" if abi >= landlock.SCOPES_SINCE else f"Linux 6.12 has it; this kernel has version {abi} of Landlock"
         self._stands("Landlock: no signals and abstract sockets", needs)
 
@@ -146,18 +145,20 @@ class Sandbox:
 def enter(
     *,
     memory_bytes: int,
+    max_guests: int = 1,
     user: str | None = None,
     modules: Path | None = None,
-    seals: bool = True,
     max_processes: int = _MAX_PROCESSES,
 ) -> Sandbox:
     """Enter the sandbox: this process and all future children, once, while the process has a single thread.
 
-    `memory_bytes`: linear memory of a guest. `max_processes`: processes and threads of all guests together.
-    `modules`: the only folder whose files can still be read, until `seal`.
+    `memory_bytes`: linear memory of a guest. `max_guests`: guests of a process. `max_processes`: processes
+    and threads of all guests together. `modules`: the only folder whose files can still be read, until `seal`.
     Raises UsageError for a `user` who is unknown, whom this process may not become, or who cannot read the folder.
     """
-    return Sandbox(memory_bytes=memory_bytes, user=user, modules=modules, seals=seals, max_processes=max_processes)
+    return Sandbox(
+        memory_bytes=memory_bytes, max_guests=max_guests, user=user, modules=modules, max_processes=max_processes
+    )
 
 
 def names(walls: Iterable[Wall]) -> str:
@@ -182,11 +183,10 @@ def survey() -> list[Wall]:
     return walls
 
 
-def _limit(memory_bytes: int) -> None:
-    data = int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmData" in line).split()[1])
-    _lower(resource.RLIMIT_DATA, data * 1024 + memory_bytes + _ROOM_FOR_THE_HOST_BYTES)
-    _lower(resource.RLIMIT_NOFILE, _MAX_DESCRIPTORS)
-    _lower(resource.RLIMIT_CORE, 0)
+def _data_bytes() -> int:
+    """Return the memory of this process that RLIMIT_DATA counts."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if "VmData" in line).split()[1])
 
 
 def _lower(kind: int, value: int) -> None:

@@ -120,6 +120,11 @@ class WorkerStartup:
         socket_frames.send(self._setup, orjson.dumps(answer))
         self._setup.close()
 
+    def keep(self, answer: dict[str, object]) -> socket.socket:
+        """Send a message on `setup` and return the socket, for further orders."""
+        socket_frames.send(self._setup, orjson.dumps(answer))
+        return self._setup
+
     def hand_over(self, descriptor: int | None) -> NoReturn:
         """Send a descriptor, unless there is none, and end."""
         if descriptor is not None:

@@ -11,17 +11,19 @@ import socket
 from typing import TYPE_CHECKING
 
 from aici_runtime import process
-from aici_runtime.memory.worker_slots import CANCEL_SIGNAL
+from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot
 from aici_runtime.workers.guest_server import GuestServer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from contextlib import AbstractContextManager
 
+    from aici_runtime.guests.guest import Guest
+
 
 class Watchdog:
     """Watches the stepper's pidfd and CANCEL_SIGNAL. `servers`: the guests of the process, of which one is at work at a
-    time. `new_lock` returns the lock of the process, open."""
+    time. `newborn`: the guest that a pool brings up meanwhile. `new_lock` returns the lock of the process, open."""
 
     def __init__(self, stepper_pidfd: int, new_lock: "Callable[[], AbstractContextManager[object]]") -> None:
         self._stepper_pidfd = stepper_pidfd
@@ -29,6 +31,7 @@ class Watchdog:
         self._new_lock = new_lock
         self.lock = new_lock()
         self.servers: Mapping[int, GuestServer] = {}
+        self.newborn: tuple[WorkerSlot, Guest] | None = None
 
     def start(self, control: socket.socket | None = None) -> None:
         """Start the thread, also again after a fork: the parent's thread, pipe and lock are useless in the child.
@@ -63,10 +66,10 @@ class Watchdog:
                     self._look(list(self.servers.values()))
 
     def _look(self, servers: list[GuestServer]) -> None:
-        """Interrupt the guest with a cancelled request. A cancellation that arrives late must not hit the next
-        request."""
+        """Interrupt the guest with a cancelled request, and guests that are to leave a pool. A cancellation that
+        arrives late must not hit the next request."""
         for server in servers:
-            if server.is_busy and server.slot.is_cancelled():
-                for other in servers:
-                    other.guest.rearm()
+            if server.is_busy and (server.slot.is_cancelled() or server.slot.is_leaving()):
                 server.guest.interrupt()
+        if (newborn := self.newborn) is not None and newborn[0].is_leaving():
+            newborn[1].interrupt()

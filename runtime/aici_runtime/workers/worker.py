@@ -3,15 +3,15 @@
 import os
 import socket
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import orjson
 
-from aici_runtime.guests.driver import SetupError
-from aici_runtime.workers import worker_requests
+from aici_runtime.guests.driver import GuestDriver, SetupError
+from aici_runtime.guests.guest import Guest
+from aici_runtime.workers import pool_process, worker_requests
 from aici_runtime.workers.guest_server import GuestServer
-from aici_runtime.workers.guest_setup import WorkerContext, bring_up, load, make_snapshot
-from aici_runtime.workers.pool_process import PoolProcess
+from aici_runtime.workers.guest_setup import WorkerContext, bring_up, load, make_snapshot, start_guest
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.startup import WorkerStartup, receive_memory
 from aici_runtime.workers.watchdog import Watchdog
@@ -27,9 +27,11 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     order = startup.begin(slot, generation, memory)
     if "snapshot_of" in order:
         startup.hand_over(make_snapshot(context, Path(order["snapshot_of"])))
+    if "pool_of" in order:
+        pool_process.main(context, startup, watchdog, order["pool_of"])
     variables = context.host_functions.guest.storage = RequestVariables(context.stepper_pidfd)
     try:
-        guest, driver = load(context, order, startup)
+        guest, driver = _start(context, order, startup)
     except SetupError as error:
         startup.answer({"error": str(error)})
         os._exit(0)
@@ -41,17 +43,27 @@ def main(context: WorkerContext, slot: int, generation: int, setup: socket.socke
     server = GuestServer(startup.slot, guest, driver, state, context.masks, watchdog.lock, context.native)
     watchdog.servers = {server.slot.index: server}
     startup.answer(result)
-    Worker(context, server, order["compiled"], variables, watchdog, startup.control).serve()
+    Worker(context, server, variables, watchdog, startup.control).serve()
+
+
+def _start(context: WorkerContext, order: dict[str, Any], startup: WorkerStartup) -> tuple[Guest, GuestDriver]:
+    module, snapshot = load(context, order)
+    try:
+        context.sandbox.seal()
+        startup.watch()
+        return start_guest(context, module, snapshot, order, startup)
+    finally:
+        if snapshot is not None:
+            os.close(snapshot)
 
 
 class Worker:
-    """Serves a single guest on the worker slot, forks the process, and hands the guest over to a pool."""
+    """Serves a single guest on the worker slot, and forks the process."""
 
     def __init__(
         self,
         context: WorkerContext,
         server: GuestServer,
-        compiled: str,
         variables: RequestVariables,
         watchdog: Watchdog,
         control: socket.socket,
@@ -59,7 +71,6 @@ class Worker:
         self._control = control
         self._context = context
         self._server = server
-        self._compiled = compiled
         self._variables = variables
         self._watchdog = watchdog
 
@@ -75,29 +86,19 @@ class Worker:
                     server.is_busy = True
                 response = server.answer(request)
             else:
-                response = self._obey(request)
-            if response is None:
-                continue
-            server.slot.send_response(response)
-            if response == b"moved":
-                os._exit(0)
-
-    def _obey(self, request: bytes) -> bytes | None:
-        """Return the response; None in a new fork, which owes none."""
-        op, _, slot, _ = worker_requests.HEAD.unpack_from(request)
-        if op == worker_requests.MOVE:
-            return self._move()
-        return self._fork(request) if op == worker_requests.FORK else self._start_pool(slot)
+                response = self._fork(request)
+            if response is not None:
+                server.slot.send_response(response)
 
     def _fork(self, request: bytes) -> bytes | None:
+        """Return the response; None in a new fork, which owes none."""
         outcomes: list[int | str] = []
         for seq_id, number in worker_requests.forks_of(request):
-            memory = -1 if self._context.table.is_shared else receive_memory(self._control)
+            memory = receive_memory(self._control)
             try:
                 outcome = self._fork_into(seq_id, number, memory)
             finally:
-                if memory >= 0:
-                    os.close(memory)
+                os.close(memory)
             if outcome is None:
                 return None
             outcomes.append(outcome)
@@ -117,7 +118,7 @@ class Worker:
             variables.close()
             return pid
         parent = self._server.slot
-        slot = table.at(number) if memory < 0 else table.attach(number, os.dup(memory))
+        slot = table.attach(number, os.dup(memory))
         self._control.close()
         self._control = self._context.reports.born(slot, 0)  # the parent may die before it can tell
         self._variables.become(variables)
@@ -126,32 +127,3 @@ class Worker:
         table.unmap(parent)
         self._watchdog.start()
         return None
-
-    def _start_pool(self, slot: int) -> bytes:
-        if not self._server.guest.is_movable:
-            return b"not movable"
-        try:
-            pid = os.fork()
-        except OSError as error:
-            return f"cannot fork: {error}".encode()
-        if pid == 0:
-            self._become_pool(slot)
-        return b"%d" % pid
-
-    def _become_pool(self, slot: int) -> NoReturn:
-        self._context.reports.born(self._context.table.at(slot), 0)
-        self._server.close()
-        PoolProcess(self._context, self._context.table.at(slot), self._watchdog).serve()
-
-    def _move(self) -> bytes:
-        server, variables = self._server, self._variables.document()
-        transfer = self._context.transfer
-        if transfer is None or not server.guest.is_movable or variables is None or server.driver.has_failed:
-            return b"not movable"
-        document = {
-            "compiled": self._compiled,
-            "handle": server.driver.handle,
-            "state": server.state.document(),
-            "variables": variables,
-        }
-        return b"moved" if transfer.put(document, server.guest) else b"too large to move"

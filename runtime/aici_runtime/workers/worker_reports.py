@@ -54,9 +54,17 @@ class WorkerReports:
         """Report that a fork may or may not still come up in the slot."""
         self._send({"abandoned": slot.index})
 
+    def pooled(self, slot: WorkerSlot) -> None:
+        """Report that the worker of the slot is a pool."""
+        self._send({"pooled": slot.index})
+
+    def joined(self, slot: WorkerSlot, pool: WorkerSlot, generation: int) -> None:
+        """Announce a guest that starts in this pool."""
+        self._send({"joined": slot.index, "pool": pool.index, "generation": generation, "key": slot.key()})
+
     def left(self, slot: WorkerSlot) -> None:
-        """Report that a released guest has left the pool."""
-        self._send({"left": slot.index})
+        """Report that this pool has no guest in the slot any more."""
+        self._send({"left": slot.index, "key": slot.key()})
 
     def discard(self, req_id: str) -> None:
         """Report that the engine discards the guest `req_id`."""

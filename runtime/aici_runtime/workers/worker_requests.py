@@ -9,14 +9,9 @@
     step       id, row, argument               a WorkerReply; its first mask goes to the row
     fork       pairs of id and slot            for each the pid or an error; the forks wait for requests
 
-Requests of `--placement pool` (`pool_process.py`):
+A request to a pool itself (`pool_process.py`):
 
-    start_pool slot                            the pid of a pool without guests, which replies `ok` on its own slot
-    move                                       `moved`: the guest is in the transfer area, and its process ends
-    adopt      slot                            `ok`: the guest from the transfer area lives in this pool, on the slot
-    clone      id, slot, slot of the parent    `ok`: the guest is forked into the slot
-
-A worker that cannot do one of these replies with the reason, and nothing has changed.
+    clone      id, slot, slot of the parent    `ok`: the guest is forked into the slot; else the reason, and no fork
 """
 
 from collections.abc import Iterator, Sequence
@@ -30,7 +25,7 @@ from aici_runtime.wire import PostOp, StepOp
 
 HEAD: Final = Struct("<4I")
 _FORK = Struct("<2I")
-MID, PRE, POST, TURN, STEP, FORK, START_POOL, MOVE, ADOPT, CLONE = range(10)
+MID, PRE, POST, TURN, STEP, FORK, CLONE = range(7)
 
 
 def mid(row: int, fork_group: Sequence[SeqId]) -> bytes:
@@ -67,18 +62,6 @@ def fork(forks: Sequence[tuple[SeqId, int]]) -> bytes:
 def forks_of(request: bytes) -> Iterator[tuple[int, int]]:
     """Yield the id and the slot of each fork."""
     yield from _FORK.iter_unpack(request[HEAD.size :])
-
-
-def start_pool(slot: int) -> bytes:
-    return HEAD.pack(START_POOL, 0, slot, 0)
-
-
-def move() -> bytes:
-    return HEAD.pack(MOVE, 0, 0, 0)
-
-
-def adopt(slot: int) -> bytes:
-    return HEAD.pack(ADOPT, 0, slot, 0)
 
 
 def clone(seq_id: SeqId, parent_slot: int, slot: int) -> bytes:

@@ -9,7 +9,6 @@ from aici_base.errors import UsageError
 from aici_runtime.guests.guest import Guest, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
 from aici_runtime.guests.wasmtime_engine import new_engine
-from aici_runtime.workers.guest_transfer import GuestTransfer
 
 _EXPORTS = """(memory (export "memory") 1)
     (func (export "aici_init")) (func (export "aici_create") (result i32) (i32.const 1))
@@ -101,12 +100,12 @@ def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
             max_table_elements=10,
         )
 
-    old, new, transfer = start(), start(), GuestTransfer(64 << 20)
+    old, new = start(), start()
     old.call("aici_mid_process")
-    assert transfer.put({}, old)
+    pages, values = {page: bytes(old.memory.page(page)) for page in old.memory.pages()}, old.globals()
+    size_bytes = old.memory.size_bytes()
     old.call("aici_mid_process")
-    transfer.take(transfer.document()["guest"], new)
-    transfer.clear()
+    new.take_over(size_bytes, pages, values)
     assert new.memory.size_bytes() == 3 << 16
     assert (new.memory.read(8, 4), new.memory.read(5000, 4), new.memory.read(196000, 1)) == (
         b"\2\0\0\0",

@@ -3,8 +3,6 @@
 import doctest
 from itertools import pairwise
 
-import pytest
-
 from aici_runtime.memory import layout, worker_slots
 from aici_runtime.memory.layout import WORD_BYTES, Layout
 
@@ -25,10 +23,9 @@ def test_fields_do_not_overlap_and_words_are_aligned() -> None:
         assert before.offset + before.size_bytes <= after.offset
 
 
-@pytest.mark.parametrize("is_shared", [True, False])
-def test_a_table_keeps_the_slots_and_owners_apart(is_shared: bool) -> None:
+def test_a_table_keeps_the_slots_and_owners_apart() -> None:
     """Fill a slot to the limits: the neighbours and the fields behind the slots stay unchanged."""
-    table = worker_slots.WorkerSlotTable(is_shared=is_shared)
+    table = worker_slots.WorkerSlotTable()
     slot, last = table.take(table.guest_half, 7), table.at(worker_slots.NUM_WORKER_SLOTS - 1)
     table.protocol = "v2"
     last.claim()

@@ -5,12 +5,15 @@ import itertools
 import os
 import signal
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aici_base.errors import ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
 from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
@@ -32,6 +35,9 @@ from tests.runtime.support.leak import used_slots
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.scripted import Answer
 from tests.support.processes import command, descendants, wait_until
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 POOL = ("--placement=pool", "--pool-size=2")
 _numbers = itertools.count(1)
@@ -83,10 +89,25 @@ def test_random_guests_with_callbacks(
     compare(engines, scripted.abi_v1(), argument)
 
 
-def bind(runtime: Runtime, wasm: bytes) -> SeqId:
+SPINS = wat.Module()
+"""Spins in mid with the argument `mid`, and at the start with the argument `create`."""
+_LENGTH = "(call $read_blob (call $module_arg) (i32.const 0x8000) (i32.const 0))"
+SPINNING = SPINS.build(
+    create=f"(if (i32.eq {_LENGTH} (i32.const 6)) (then {wat.SPIN})) (i32.const 7)",
+    mid=f"(if (i32.eq {_LENGTH} (i32.const 3)) (then {wat.SPIN})) {SPINS.answer(wat.SAMPLE)}",
+)
+
+
+def start(runtime: Runtime, wasm: bytes, arg: str = "", user: str = "one") -> tuple[SeqId, "Future[None]"]:
     number = next(_numbers)
     module_id = runtime.mk_module(wasm).module_id
-    runtime.instantiate(req_id=f"r{number}", prompt=[], module_id=module_id, module_arg="").result()
+    started = runtime.instantiate(req_id=f"r{number}", prompt=[], module_id=module_id, module_arg=arg, user=user)
+    return SeqId(number), started
+
+
+def bind(runtime: Runtime, wasm: bytes, arg: str = "", user: str = "one") -> SeqId:
+    number, started = start(runtime, wasm, arg, user)
+    started.result()
     runtime.post_pre_process(post_ops=[], pre_ops=[PreOp(SeqId(number), f"r{number}")], freed=[])
     return SeqId(number)
 
@@ -109,14 +130,28 @@ def runtime(start_runtime: Callable[..., Runtime]) -> Runtime:
     return start_runtime(extra_args=(*POOL, "--templates=0"), max_step_time_ms=100)
 
 
-def test_guests_move_into_as_many_processes_as_were_asked_for(runtime: Runtime) -> None:
-    five = [bind(runtime, wat.plain()) for _ in range(5)]
+def test_many_guests_share_as_many_processes_as_were_asked_for(runtime: Runtime) -> None:
+    many = [bind(runtime, wat.plain()) for _ in range(20)]
     assert len(pools(runtime)) == 2
-    assert wait_until(lambda: not [p for p in descendants(runtime.pid) if command(p) == "aicirt-seq"], 10)
-    assert mid(runtime, *five) == dict.fromkeys(five, "")
+    assert not [p for p in descendants(runtime.pid) if command(p) == "aicirt-seq"]
+    assert mid(runtime, *many) == dict.fromkeys(many, "")
 
 
-def test_a_guest_that_cannot_move_stays(runtime: Runtime) -> None:
+def test_guests_of_two_users_or_modules_share_no_process(runtime: Runtime) -> None:
+    three = [bind(runtime, wat.plain()), bind(runtime, wat.plain(), user="two"), bind(runtime, SPINNING)]
+    assert len(pools(runtime)) == 3
+    assert mid(runtime, *three) == dict.fromkeys(three, "")
+
+
+def test_guests_of_named_modules_share_processes(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(extra_args=(f"--pooled={sha256(wat.plain()).hexdigest()}",))
+    two = [bind(runtime, wat.plain()), bind(runtime, SPINNING)]
+    assert len(pools(runtime)) == 1
+    assert [command(p) for p in descendants(runtime.pid)].count("aicirt-seq") == 1
+    assert mid(runtime, *two) == dict.fromkeys(two, "")
+
+
+def test_a_guest_with_hidden_state_has_its_own_process(runtime: Runtime) -> None:
     body = "(table 2 funcref) (func $f (table.set (i32.const 0) (ref.null func)))"
     fixed = wat.Module().build(extra=body)
     alone, other = bind(runtime, fixed), bind(runtime, wat.plain())
@@ -128,14 +163,14 @@ def test_forks_share_variables_and_nothing_else(runtime: Runtime) -> None:
     module = wat.Module()
     append = module.store('{"WriteVar":{"name":"n","value":"00","op":"Append"}}')
     count = "(global.set $steps (i32.add (global.get $steps) (i32.const 1)))(call $allow (global.get $steps))"
-    parent = bind(runtime, module.build(mid=append + count + module.answer(wat.SAMPLE)))
-    stranger = bind(runtime, wat.plain())
+    wasm = module.build(mid=append + count + module.answer(wat.SAMPLE))
+    parent, stranger = bind(runtime, wasm), bind(runtime, wasm)
     child = SeqId(next(_numbers))
     mid(runtime, parent)
     runtime.send_mid([MidOp(parent), MidOp(child, parent), MidOp(stranger)])
     logs = [entry.logs for entry in runtime.recv_mid().seqs.values()]
-    assert sorted(logs) == ["", *(f'{{"WriteVar":{{"version":{n}}}}}' for n in (2, 3))]
-    assert [runtime.mask_rows(3)[row, 0] for row in range(2)] == [2, 2]
+    assert sorted(logs) == [f'{{"WriteVar":{{"version":{n}}}}}' for n in (1, 2, 3)]
+    assert [runtime.mask_rows(3)[row, 0] for row in range(3)] == [2, 2, 1]
     runtime.post_pre_process(post_ops=[PostOp(child, [TokenId(1)])], pre_ops=[], freed=[])
     assert mid(runtime, child) == {child: ""}
     assert runtime.mask_rows(1)[0, 0] == 3
@@ -144,8 +179,8 @@ def test_forks_share_variables_and_nothing_else(runtime: Runtime) -> None:
 
 
 def test_runaways_take_time_and_nothing_else(runtime: Runtime) -> None:
-    good = [bind(runtime, wat.plain()) for _ in range(4)]
-    bad = [bind(runtime, wat.Module().build(mid=wat.SPIN)) for _ in range(3)]
+    good = [bind(runtime, SPINNING) for _ in range(4)]
+    bad = [bind(runtime, SPINNING, "mid") for _ in range(3)]
     answers = mid(runtime, *bad, *good)
     assert [answers[seq_id] for seq_id in good] == [""] * 4
     assert all(answers[seq_id].startswith("Worker: timeout") for seq_id in bad)
@@ -153,15 +188,62 @@ def test_runaways_take_time_and_nothing_else(runtime: Runtime) -> None:
 
 
 def test_a_killed_pool_takes_its_guests_along_and_is_replaced(runtime: Runtime) -> None:
-    four = [bind(runtime, wat.plain()) for _ in range(4)]
+    four = [bind(runtime, wat.plain(), user=user) for user in ("one", "two") * 2]
     os.kill(pools(runtime)[0], signal.SIGKILL)
     answers = mid(runtime, *four)
     assert sorted(answers.values()) == ["", "", "Worker: died", "Worker: died"]
     lost = [seq_id for seq_id, error in answers.items() if error]
     free(runtime, *lost)
-    again = [bind(runtime, wat.plain()) for _ in range(2)]
+    again = [bind(runtime, wat.plain(), user=user) for user in ("one", "two")]
     assert len(pools(runtime)) == 2
     assert set(mid(runtime, *again, *(set(four) - set(lost))).values()) == {""}
+
+
+def test_a_start_that_runs_away_is_ended(start_runtime: Callable[..., Runtime]) -> None:
+    """Meanwhile the guests of the pool go on. The pool gets no further guest, and ends with its last."""
+    runtime = start_runtime(extra_args=(*POOL, "--templates=0"), max_init_time_ms=500)
+    good = bind(runtime, SPINNING)
+    (pool,) = pools(runtime)
+    _, started = start(runtime, SPINNING, "create")
+    while not started.done():
+        assert mid(runtime, good) == {good: ""}
+    with pytest.raises(ControllerError, match="timeout"):
+        started.result()
+    assert mid(runtime, good) == {good: ""}
+    other = bind(runtime, SPINNING)
+    assert mid(runtime, good, other) == {good: "", other: ""}
+    assert len(pools(runtime)) == 2
+    free(runtime, good)
+    assert wait_until(lambda: pool not in pools(runtime), 10)
+    assert wait_until(lambda: used_slots(runtime.pid) == 2, 10)  # those of the other guest and its pool
+
+
+def test_guests_live_on_when_the_side_process_dies(runtime: Runtime) -> None:
+    first = bind(runtime, wat.plain())
+    (pool,) = pools(runtime)
+    (side,) = [pid for pid in descendants(runtime.pid) if command(pid) == "aicirt-side"]
+    os.kill(side, signal.SIGKILL)
+    assert wait_until(lambda: side not in descendants(runtime.pid), 10)
+    second = bind(runtime, wat.plain())
+    assert mid(runtime, first, second) == {first: "", second: ""}
+    free(runtime, first)
+    assert wait_until(lambda: pool not in pools(runtime), 10)
+    assert mid(runtime, second) == {second: ""}
+
+
+def test_the_processor_time_of_a_pool_is_shared_out(runtime: Runtime) -> None:
+    two = [bind(runtime, wat.plain()) for _ in range(2)]
+    used = dict.fromkeys(two, 0.0)
+    ops = [MidOp(seq_id) for seq_id in two]
+
+    def is_told() -> bool:
+        runtime.send_turn(post_ops=[], pre_ops=[], asked=two, ops=ops, freed=[])
+        for seq_id, used_s in runtime.recv_turn().cpu_s.items():
+            used[seq_id] += used_s
+        return all(used.values())
+
+    assert wait_until(is_told, 10)
+    assert max(used.values()) < 20 * min(used.values())
 
 
 def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
@@ -191,17 +273,26 @@ def test_a_guest_that_leaves_before_its_pool_has_seen_its_request(start_runtime:
     assert wait_until(lambda: used_slots(runtime.pid) == 1, 10)  # the slot of the pool
 
 
+def test_a_late_guest_that_leaves_is_ended(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(extra_args=(*POOL, "--templates=0"), max_step_time_ms=50, late_steps=1000)
+    late, good = bind(runtime, SPINNING, "mid"), bind(runtime, SPINNING)
+    mid(runtime, late)
+    free(runtime, late)
+    assert wait_until(lambda: used_slots(runtime.pid) == 2, 10)  # those of the other guest and the pool
+    assert mid(runtime, good) == {good: ""}
+
+
 @pytest.mark.parametrize("forks", [True, False])
 def test_a_pool_with_a_late_guest_is_not_given_up(start_runtime: Callable[..., Runtime], forks: bool) -> None:
-    """A pool with a late guest takes no other guest and forks none until the late guest has run out of time."""
+    """A pool with a late guest forks none until the late guest has run out of time."""
     flags = ("--placement=pool", "--pool-size=1", "--templates=0")
     runtime = start_runtime(extra_args=flags, max_step_time_ms=100, max_pre_step_time_ms=100, late_steps=10)
-    good, bad = bind(runtime, wat.plain()), bind(runtime, wat.Module().build(mid=wat.SPIN))
+    good, bad = bind(runtime, SPINNING), bind(runtime, SPINNING, "mid")
     assert mid(runtime, bad) == {bad: ""}  # late
     if forks:
         other = SeqId(next(_numbers))
         runtime.send_mid([MidOp(good), MidOp(other, good)])
         assert {entry.error for entry in runtime.recv_mid().seqs.values()} == {""}
     else:
-        other = bind(runtime, wat.plain())
+        other = bind(runtime, SPINNING)
     assert mid(runtime, good, other) == {good: "", other: ""}

@@ -254,6 +254,7 @@ class TestEnds:
             before = templates(runtime)
             begin(runtime, wasm, arg)
             begin(runtime, wasm, arg)
+            assert wait_until(lambda: len(templates(runtime) - before) == 1, PATIENCE_S)  # noqa: B023
             (kept[arg],) = templates(runtime) - before
             begin(runtime, wasm, "a")
         assert wait_until(lambda: templates(runtime) == {kept["a"], kept["c"]}, PATIENCE_S)

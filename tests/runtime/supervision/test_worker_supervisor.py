@@ -1,10 +1,10 @@
 """The ownership of worker slots when processes die in an unfortunate order."""
 
-import ctypes
 import gc
 import os
 import resource
 import signal
+import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import pytest
 
 from aici_runtime.channels.envelope import RequestError
-from aici_runtime.memory.worker_slots import SLOT_OFFSETS, WorkerSlot, WorkerSlotTable, owner_id
+from aici_runtime.memory.worker_slots import CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_supervisor import WorkerSupervisor
 
@@ -54,6 +54,34 @@ class World:
         os.close(read_end)
         self._children.append(pid)
         return pid
+
+    def pool(self, slot: WorkerSlot) -> Callable[[str, WorkerSlot], None]:
+        """Start a process that announces itself as the pool of `slot`. Return a function that lets the process report
+        that a guest has joined, in the pool of the first slot, or left. All slots have to be taken before."""
+        ours, theirs = socket.socketpair()
+        pid = os.fork()
+        if pid == 0:
+            signal.signal(CANCEL_SIGNAL, signal.SIG_IGN)
+            self.supervisor.reports.born(slot, 0)
+            theirs.send(b"1")
+            while order := theirs.recv(64).split():
+                guest = self.table.at(int(order[1]))
+                if order[0] == b"joined":
+                    self.supervisor.reports.joined(guest, self.table.at(self.table.guest_half[0]), 0)
+                else:
+                    self.supervisor.reports.left(guest)
+                theirs.send(b"1")
+            os._exit(0)
+        theirs.close()
+        self._children.append(pid)
+        ours.recv(1)
+        self.supervisor.reports.pooled(slot)
+
+        def says(what: str, guest: WorkerSlot) -> None:
+            ours.send(f"{what} {guest.index}".encode())
+            ours.recv(1)
+
+        return says
 
     def kill(self, pid: int) -> None:
         self._children.remove(pid)
@@ -111,18 +139,40 @@ def test_a_fork_that_died_before_its_announcement_cannot_be_forked(world: World)
     assert not world.supervisor.hand_over(worker, fork_of_fork)
 
 
-def test_a_guest_whose_old_process_is_missed_before_its_move_is_recorded_lives(world: World) -> None:
-    slot, pool_slot = world.take(), world.take(branch=True)
-    pid = world.birth(slot)
+def test_a_guest_of_a_pool_is_gone_when_the_pool_says_so(world: World) -> None:
+    pool_slot, slot = world.take(), world.take()
+    says = world.pool(pool_slot)
+    says("joined", slot)
     world.supervisor.reports.ready("a", slot)
     (worker,) = world.supervisor.bind(["a"])
-    pool = world.supervisor.adopt_pool(pool_slot, world.birth(pool_slot))
-    world.kill(pid)
-    world.until(lambda: worker.dead)
-    world.supervisor.move(worker, pool)
+    assert worker.pool is not None
+    world.supervisor.release(worker)
+    assert slot.is_leaving()
+    assert not slot.is_free()
+    says("left", slot)
+    world.until(slot.is_free)
+
+
+def test_a_guest_that_left_before_it_was_given_up(world: World) -> None:
+    pool_slot, slot = world.take(), world.take()
+    says = world.pool(pool_slot)
+    says("joined", slot)
+    says("left", slot)
+    world.supervisor.reports.failed(slot)
+    world.until(slot.is_free)
+
+
+def test_a_stranger_puts_no_guest_into_a_pool_and_takes_none_out(world: World) -> None:
+    pool_slot, slot, other_slot, stranger_slot = (world.take() for _ in range(4))
+    says, lies = world.pool(pool_slot), world.pool(stranger_slot)
+    says("joined", slot)
+    lies("joined", other_slot)
+    lies("left", slot)
+    world.supervisor.reports.ready("a", slot)
+    (worker,) = world.supervisor.bind(["a"])
     assert not worker.dead
-    gone_as_c_reads_it = ctypes.c_uint32.from_address(slot.address + SLOT_OFFSETS[-1])
-    assert gone_as_c_reads_it.value == 0
+    world.supervisor.reports.failed(other_slot)
+    world.until(other_slot.is_free)
 
 
 @pytest.mark.parametrize("dies", [False, True])

@@ -90,7 +90,7 @@ def holdings(runtime: Runtime, folder: Path) -> Holdings:
     # A template keeps a fork ready, for which the side process holds nothing.
     templates = sum(name == TEMPLATE and found.get(_parent(pid)) != TEMPLATE for pid, name in found.items())
     descriptors = {name: len(os.listdir(f"/proc/{pid}/fd")) for name, pid in parts.items()}
-    descriptors["aicirt-side"] -= 2 * templates
+    descriptors["aicirt-side"] -= 2 * templates + list(found.values()).count(POOL)
     descriptors["aicirt"] -= 2 * list(found.values()).count(POOL)
     return Holdings(
         processes=dict(Counter(name for name in found.values() if name not in (TEMPLATE, POOL))),
@@ -357,7 +357,8 @@ def config(
         max_init_time_ms=20_000 if stops else 2000,
         late_steps=1000 if stops else 2,
         sync="futex" if futex else "semaphore",
-        extra_args=("--placement=pool",) if pool else (),
+        # Without templates: guests in pools never touch those of guests that were too many at once.
+        extra_args=("--placement=pool", "--templates=0") if pool else (),
     )
 
 

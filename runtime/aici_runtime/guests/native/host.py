@@ -103,7 +103,7 @@ class NativeHost:
 
     def serve_pool(self, pool: CPool) -> int:
         """Serve the guests of a pool. Return the index of a guest whose request is for Python; -1 when the pool itself
-        has a request or a guest is to leave."""
+        has a request, a guest has come or a guest is to leave."""
         index: int = self._code.aici_serve_pool(byref(self.struct), byref(pool))
         return index
 
@@ -149,12 +149,9 @@ def callback(function: Any) -> Any:
 
 
 def _wasmtime(name: str) -> int:
-    address = ctypes.cast(getattr(ffi.dll, f"wasmtime_{_NAMES.get(name, name)}"), ctypes.c_void_p).value
+    address = ctypes.cast(getattr(ffi.dll, f"wasmtime_{name}"), ctypes.c_void_p).value
     assert address is not None  # the library of the wheel has the function
     return address
-
-
-_NAMES: Final = {"set_epoch_deadline": "context_set_epoch_deadline"}
 
 
 def _address(memory: mmap.mmap) -> int:

@@ -10,7 +10,6 @@ MAX_OPS = 512
 class CWasmtime(Structure):
     _fields_ = (
         ("func_call_unchecked", c_void_p),
-        ("set_epoch_deadline", c_void_p),
         ("memory_data", c_void_p),
         ("memory_data_size", c_void_p),
     )
@@ -87,7 +86,6 @@ class CHost(Structure):
         ("argument", c_void_p),
         ("result", c_void_p),
         ("mask", c_void_p),
-        ("running", c_void_p),
         ("argument_len", c_size_t),
         ("result_len", c_size_t),
         ("has_result", c_uint32),
@@ -108,6 +106,7 @@ class CPool(Structure):
         ("num_guests", c_uint32),
         ("heard", c_uint32),
         ("in_round", c_uint32),
+        ("has_news", c_uint32),
     )
 
 

@@ -46,20 +46,16 @@ static uint8_t *put_result(uint8_t *to, const uint8_t *result, uint32_t length, 
 static int call(struct host *host, struct guest *guest, const void *function, const uint8_t *usual,
                 uint32_t usual_len) {
     struct call *made = &guest->calls[guest->num_calls++];
-    if (__atomic_load_n(guest->interrupted, __ATOMIC_ACQUIRE)) {
-        /* The interrupt came after the intended call had ended: the next call must not trap. */
-        __atomic_store_n(guest->interrupted, 0, __ATOMIC_RELEASE);
-        host->wasmtime.set_epoch_deadline(guest->context, 1);
-    }
+    __atomic_store_n(guest->interrupted, 0, __ATOMIC_RELEASE); /* an interrupt after the end of the intended call */
     value values[2] = {{.i32 = guest->handle}};
     host->has_result = host->has_mask = host->has_used_python = 0;
     host->takes_mask = function == guest->mid;
-    host->running = guest;
+    running = guest;
     made->trap = NULL;
     made->elapsed_ns = now_ns();
     made->error = host->wasmtime.func_call_unchecked(guest->context, function, values, 2, &made->trap);
     made->elapsed_ns = now_ns() - made->elapsed_ns;
-    host->running = NULL;
+    running = NULL;
     made->has_mask = host->has_mask;
     made->result_len = (uint32_t)host->result_len;
     made->result = host->has_result ? host->result : NULL;

@@ -124,7 +124,7 @@ static void ring_pools(const struct calm_turns *turns, struct sequence *const *o
         for (uint32_t row = 0; row < num_ops; row++) {
             if (ops[row]->pool == pool) {
                 uint8_t *slot = turns->pools[pool];
-                store(slot, turns->layout.bell, (load(slot, turns->layout.bell) + 1) & 0x7FFFFFFF);
+                __atomic_store_n(slot + turns->layout.bell, slot[turns->layout.bell] + 1, __ATOMIC_RELEASE); /* BY_STEPPER */
                 wake(slot, turns->layout.bell);
                 break;
             }

@@ -21,7 +21,6 @@ typedef void *(*callback)(void *env, void *caller, value *values, size_t num_val
 /* Functions of the wasmtime library that Python has loaded. */
 struct wasmtime {
     void *(*func_call_unchecked)(void *context, const void *function, value *values, size_t num_values, void **trap);
-    void (*set_epoch_deadline)(void *context, uint64_t ticks);
     uint8_t *(*memory_data)(void *context, const void *memory);
     size_t (*memory_data_size)(void *context, const void *memory);
 };
@@ -55,7 +54,7 @@ struct guest {
     void *context;
     const void *memory, *post, *pre, *mid;
     uint8_t *memory_data;
-    uint32_t *interrupted; /* 1 = the epoch has passed the guest's deadline */
+    uint32_t *interrupted; /* 1 = the running call is to end */
     uint8_t *slot;
     uint32_t handle;
     uint32_t number;       /* for `attend` */
@@ -76,8 +75,7 @@ struct host {
     void (*attend)(uint32_t number); /* Python: the host functions in Python act for this guest now */
     callback refuse;             /* Python: values 0 and 1 are out of range; returns the trap */
     uint8_t *argument, *result, *mask; /* of request_max + 64, result_max and mask_bytes bytes */
-    /* The running call. */
-    struct guest *running;
+    /* The call of `running`. */
     size_t argument_len, result_len;
     uint32_t has_result, has_mask, takes_mask, has_used_python;
 };
@@ -88,12 +86,16 @@ struct host_function {
     callback python;
 };
 
-/* A pool. `in_round`: the bell was heard, and not all requests are answered. */
+/* A pool. `in_round`: the bell was heard, and not all requests are answered. `has_news`: Python knows of further
+   guests; another thread sets the word. */
 struct pool {
     uint8_t *slot;
     struct guest **guests;
-    uint32_t num_guests, heard, in_round;
+    uint32_t num_guests, heard, in_round, has_news;
 };
+
+/* The guest that runs in the loop on this thread; NULL: another thread starts guests meanwhile. */
+extern __thread struct guest *running;
 
 enum outcome { ANSWERED, FOR_PYTHON };
 

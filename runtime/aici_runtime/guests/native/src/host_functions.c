@@ -4,12 +4,14 @@
 
 #include "guest_loop.h"
 
+__thread struct guest *running;
+
 /* Call the function in Python. The loop then leaves the answer to Python: the function may have written a log. */
 static void *in_python(struct host_function *function, void *caller, value *values, size_t num_values) {
     struct host *host = function->host;
-    if (host->running != NULL && !host->has_used_python) {
+    if (running != NULL && !host->has_used_python) {
         host->has_used_python = 1;
-        host->attend(host->running->number);
+        host->attend(running->number);
     }
     return function->python(NULL, caller, values, num_values);
 }
@@ -17,13 +19,13 @@ static void *in_python(struct host_function *function, void *caller, value *valu
 static void *out_of_range(struct host *host, uint32_t pointer, uint32_t length) {
     value values[2] = {{.i32 = pointer}, {.i32 = length}};
     host->has_used_python = 1;
-    host->attend(host->running->number);
+    host->attend(running->number);
     return host->refuse(NULL, NULL, values, 2);
 }
 
 /* Return the bytes of the guest's memory, which never moves; NULL if the memory ends before. */
 static uint8_t *view(struct host *host, uint32_t pointer, uint32_t length) {
-    struct guest *guest = host->running;
+    struct guest *guest = running;
     size_t end = (size_t)pointer + length;
     if (length != 0 && end > host->wasmtime.memory_data_size(guest->context, guest->memory)) {
         return NULL;
@@ -38,7 +40,7 @@ EXPORT void *aici_guest_other(void *env, void *caller, value *values, size_t num
 EXPORT void *aici_guest_read_blob(void *env, void *caller, value *values, size_t num_values) {
     struct host *host = ((struct host_function *)env)->host;
     uint32_t size = values[2].i32;
-    if (host->running == NULL || values[0].i32 != host->process_arg) {
+    if (running == NULL || values[0].i32 != host->process_arg) {
         return in_python(env, caller, values, num_values);
     }
     if (size != 0) {
@@ -60,18 +62,17 @@ EXPORT void *aici_guest_process_arg(void *env, void *caller, value *values, size
 }
 
 EXPORT void *aici_guest_self_seq_id(void *env, void *caller, value *values, size_t num_values) {
-    struct host *host = ((struct host_function *)env)->host;
-    if (host->running == NULL) {
+    if (running == NULL) {
         return in_python(env, caller, values, num_values);
     }
-    values[0].i32 = host->running->seq_id;
+    values[0].i32 = running->seq_id;
     return NULL;
 }
 
 EXPORT void *aici_guest_return_logit_bias(void *env, void *caller, value *values, size_t num_values) {
     struct host *host = ((struct host_function *)env)->host;
     uint32_t length = host->format.mask_bytes;
-    if (host->running == NULL || !host->takes_mask) {
+    if (running == NULL || !host->takes_mask) {
         return in_python(env, caller, values, num_values);
     }
     const uint8_t *bits = view(host, values[0].i32, length);
@@ -92,7 +93,7 @@ EXPORT void *aici_guest_return_logit_bias(void *env, void *caller, value *values
 EXPORT void *aici_guest_return_process_result(void *env, void *caller, value *values, size_t num_values) {
     struct host *host = ((struct host_function *)env)->host;
     uint32_t length = values[1].i32;
-    if (host->running == NULL || length > host->result_max) {
+    if (running == NULL || length > host->result_max) {
         return in_python(env, caller, values, num_values);
     }
     const uint8_t *result = view(host, values[0].i32, length);

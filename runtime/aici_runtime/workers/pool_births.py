@@ -1,0 +1,116 @@
+"""The thread of a pool that starts guests, while the main thread serves those that are up (`pool_process.py`).
+
+The side process asks for a guest as for a fork of a template (`startup.py`): by a slot, its memory and a socket, on
+which the guest's order comes and the outcome is reported. Guests start one after another.
+"""
+
+import contextlib
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, Any
+
+import orjson
+import wasmtime
+
+from aici_runtime.channels import socket_frames
+from aici_runtime.guests.driver import SetupError
+from aici_runtime.guests.guest import Memory
+from aici_runtime.guests.guest_state import GuestState
+from aici_runtime.memory.worker_slots import WorkerSlot
+from aici_runtime.workers.guest_setup import WorkerContext, bring_up, start_guest
+from aici_runtime.workers.request_variables import RequestVariables
+from aici_runtime.workers.startup import SPAWN_REQUEST
+from aici_runtime.workers.watchdog import Watchdog
+
+if TYPE_CHECKING:
+    from aici_runtime.workers.pool_process import PoolProcess
+
+
+class PoolBirths:
+    """`snapshot`: a descriptor of the module's snapshot, None for none. The end of `control` ends the pool with its
+    last guest."""
+
+    def __init__(
+        self,
+        context: WorkerContext,
+        module: wasmtime.Module,
+        snapshot: int | None,
+        pool: "PoolProcess",
+        watchdog: Watchdog,
+        *,
+        control: socket.socket,
+    ) -> None:
+        self._context = context
+        self._module = module
+        self._snapshot = snapshot
+        self._pool = pool
+        self._watchdog = watchdog
+        self._control = control
+
+    def run(self) -> None:
+        """Start guests until `control` ends."""
+        while True:
+            message, fds, _, _ = socket.recv_fds(self._control, SPAWN_REQUEST.size, 2)
+            if not message:
+                self._pool.take_in_no_more()
+                return
+            if len(fds) < 2:  # no descriptor was left: the side process reads the end of the stream
+                for descriptor in fds:
+                    os.close(descriptor)
+                continue
+            number, generation = SPAWN_REQUEST.unpack(message)
+            with socket.socket(fileno=fds[0]) as setup:
+                self._bear(self._context.table.attach(number, fds[1]), generation, setup)
+
+    def _bear(self, slot: WorkerSlot, generation: int, setup: socket.socket) -> None:
+        self._context.reports.joined(slot, self._pool.slot, generation)
+        try:
+            socket_frames.send(setup, b"")
+            order = socket_frames.receive(setup)
+            if order is None:
+                raise BrokenPipeError
+            answer = self._start(slot, orjson.loads(order))
+        except BrokenPipeError:  # the process that asked is gone
+            self._leave(slot)
+            return
+        except SetupError as error:
+            self._leave(slot)
+            answer = {"error": str(error)}
+        with contextlib.suppress(BrokenPipeError):  # the supervisor hears of it, and lets the guest leave
+            socket_frames.send(setup, orjson.dumps(answer))
+
+    def _start(self, slot: WorkerSlot, order: dict[str, Any]) -> dict[str, object]:
+        """Start a guest and bring it up. Raises SetupError without a guest; another failure is in the answer."""
+        context, birth = self._context, _Birth(order)
+        context.table.learn_protocol(order["protocol"])
+        state = context.host_functions.guest = GuestState(log_max_bytes=context.limits.log_bytes)
+        state.storage = RequestVariables(context.stepper_pidfd)
+        guest, driver = start_guest(context, self._module, self._snapshot, order, birth)
+        self._watchdog.newborn = slot, guest
+        try:
+            if slot.is_leaving():  # given up before the watchdog knew the guest
+                guest.close()
+                raise SetupError("Error (setup): given up")
+            answer = bring_up(context, guest, driver, birth)
+        finally:
+            self._watchdog.newborn = None
+        self._pool.add(slot, guest, driver, state)
+        return answer
+
+    def _leave(self, slot: WorkerSlot) -> None:
+        self._context.reports.left(slot)
+        self._context.table.forget(slot)
+
+
+class _Birth:
+    """A start whose request is known from the beginning."""
+
+    is_template = False
+
+    def __init__(self, order: dict[str, Any]) -> None:
+        self._order = order
+        self.asked_ns = time.perf_counter_ns()
+
+    def request(self, _memory: Memory) -> dict[str, Any]:
+        return self._order
