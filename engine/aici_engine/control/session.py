@@ -114,6 +114,7 @@ class GuestSession:
         guest_time: GuestTime | None = None,
     ) -> None:
         self._runtime = runtime
+        self._engine_number = runtime.add_engine()
         self._wishes = GuestWishes(output, num_logits=num_logits, eos_tokens=eos_tokens)
         self._eos_tokens = eos_tokens
         self._new_id = new_id
@@ -160,7 +161,7 @@ class GuestSession:
             self._heard.discard(seq.seq_id)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
         else:
-            self._runtime.discard(seq.req_id)
+            self._runtime.discard(self._req_id(seq))
             self._start_next()
 
     def failed_to_start(self, seq: Sequence) -> None:
@@ -170,11 +171,16 @@ class GuestSession:
 
     def _start_next(self) -> None:
         # A guest that is to be freed keeps its place until then.
-        self._starts.start(self._runtime, num_leaving=len(self._freed))
+        self._starts.start(self._runtime, req_id=self._req_id, num_leaving=len(self._freed))
+
+    def _req_id(self, seq: Sequence) -> str:
+        """Return the name of the request at the runtime. Requests of other engines have other names."""
+        return f"e{self._engine_number}-r{seq.group.request_id}"
 
     def use(self, runtime: ControllerRuntime) -> None:
         """Talk to another runtime. `lost` was called for the previous runtime."""
         self._runtime = runtime
+        self._engine_number = runtime.add_engine()
 
     def lost(self) -> None:
         """The runtime has died, and all guests with it."""
@@ -374,7 +380,7 @@ class GuestSession:
         self._posts = [op for op in self._posts if op.id not in asked] if len(posts) < len(self._posts) else []
         self._runtime.send_turn(
             post_ops=sent.posts,
-            pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh],
+            pre_ops=[PreOp(seq.seq_id, self._req_id(seq)) for seq in fresh],
             asked=list(asked),
             ops=ops,
             freed=list(self._freed),
