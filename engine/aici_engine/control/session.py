@@ -40,7 +40,7 @@ from aici_engine.control.guest_wishes import GuestWishes, stopped
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.sequences.group import SequenceGroup
+from aici_engine.sequences.group import SAMPLED_FUEL, SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, SeqResult, Splice, Turn
 
@@ -273,11 +273,12 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
-    def may_ask_early(self, *, is_appended: bool) -> bool:
+    def may_ask_early(self, *, is_appended: bool, max_fuel: int) -> bool:
         """Return whether all guests are calm and were told of a token or a splice.
 
         `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if the
-        token of a sequence may be the last: by its room, or by a stop string.
+        token of a sequence may be the last: by its room, by a stop string, or because the request then costs more than
+        `max_fuel`. A stop string or the fuel ends a sequence before its guest hears of the token.
         """
         bound = self._bound
         if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
@@ -286,7 +287,7 @@ class GuestSession:
         for seq in bound.values():
             if seq.room < least_room or seq.ending is not None or not self.is_calm(seq):
                 return False
-            if seq.sampling.stop and not is_appended:
+            if not is_appended and (seq.sampling.stop or seq.group.fuel + SAMPLED_FUEL > max_fuel):
                 return False
         return {op.id for op in self._posts} == bound.keys()
 
