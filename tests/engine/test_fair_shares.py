@@ -22,8 +22,8 @@ from aici_engine.request import ControllerCall, Request, Share
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_plan import StepPlan
 from aici_runtime.wire import SeqResult
+from tests.engine.scheduler_bench import compute, fork, make, perform, sequence
 from tests.engine.support import EOS, EOT
-from tests.engine.test_scheduler import compute, fork, make, perform, sequence
 from tests.support.processes import wait_until
 
 ALICE, BOB, HEAVY = Share(owner="alice"), Share(owner="bob"), Share(owner="heavy", weight=3)
