@@ -90,7 +90,9 @@ class StepCommitter:
     def _ask_early(self, result: FlightResult, *, is_appended: bool) -> bool:
         """Let guests begin with the masks of the next step, which most likely samples the same sequences. Return
         whether they were asked."""
-        if not (self._asks_early and self._session.may_ask_early(is_appended=is_appended)):
+        if not self._asks_early:
+            return False
+        if not self._session.may_ask_early(is_appended=is_appended, max_fuel=self._max_fuel):
             return False
         self._live.talk(lambda time_s: self._session.ask_early(self._queue.running, time_s), result.forward_s)
         self._profile.lap("ask")

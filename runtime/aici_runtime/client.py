@@ -6,6 +6,7 @@ ends. A waiter then finds the runtime dead and raises RuntimeDiedError.
 
 import base64
 import contextlib
+import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -90,6 +91,7 @@ class Runtime:
         self._died = False
         self._ended = threading.Event()
         self._closed = False
+        self._engine_numbers = itertools.count(1)
         try:
             for direction, side in self._channels.each():
                 self._boxes[direction, side] = self._channels.create(direction, side)
@@ -120,6 +122,14 @@ class Runtime:
         self.eos_token = TokenId(tokens["eos_token_id"])
         self._row_bytes = mask_bytes(self.vocab_size)
         self._unlink()
+
+    def add_engine(self) -> int:
+        """Return 1 to the first engine that uses this runtime, 2 to the second, and so on.
+
+        An engine puts the number into every `req_id`: a `req_id` is taken while its guest starts, even if the engine
+        has ended meanwhile. Does not raise RuntimeDiedError.
+        """
+        return next(self._engine_numbers)
 
     # Side channel.
 

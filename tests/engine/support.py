@@ -1,6 +1,7 @@
 """Tiny models with random weights, and a controller runtime with Python objects for guests."""
 
 import copy
+import itertools
 import json
 import threading
 from collections.abc import Callable, Iterable, Sequence
@@ -120,6 +121,7 @@ class ScriptedRuntime(ControllerRuntime):
 
     def __init__(self, guests: dict[str, Callable[..., Guest]]) -> None:
         self.guests = guests
+        self._engine_numbers = itertools.count(1)
         self.max_guests = 1000
         self.max_forks = 16
         self._started: dict[str, Guest] = {}
@@ -137,6 +139,9 @@ class ScriptedRuntime(ControllerRuntime):
         self._masks = bytearray()
         self._answer: Turn | None = None
         """To a calm turn, if not usual."""
+
+    def add_engine(self) -> int:
+        return next(self._engine_numbers)
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str

@@ -50,10 +50,11 @@ class GuestStarts:
         self._waiting.clear()
         self._owners.clear()
 
-    def start(self, runtime: ControllerRuntime, *, num_leaving: int) -> None:
+    def start(self, runtime: ControllerRuntime, *, req_id: Callable[[Sequence], str], num_leaving: int) -> None:
         """Start guests while there are places: owners in turn, and of an owner older sequences first.
 
-        `num_leaving`: guests of ended sequences that still have their places. May raise RuntimeDiedError.
+        `req_id` returns the name of a sequence's request at the runtime. `num_leaving`: guests of ended sequences that
+        still have their places. May raise RuntimeDiedError.
         """
         while (start := self._pop_next(num_leaving)) is not None:
             seq, done = start
@@ -64,7 +65,7 @@ class GuestStarts:
             self._begun_at[seq.seq_id] = time.monotonic()
             try:
                 future = runtime.instantiate(
-                    req_id=seq.req_id,
+                    req_id=req_id(seq),
                     prompt=list(seq.tokens),
                     module_id=seq.controller.module_id,
                     module_arg=seq.controller.argument,

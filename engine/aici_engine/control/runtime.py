@@ -12,8 +12,9 @@ from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, Turn
 class ControllerRuntime(Protocol):
     """A controller runtime, ready to start guests.
 
-    Any thread may call `instantiate` and `discard`. The engine's thread alone calls the other methods, in the order
-    `send_turn`, `recv_turn`, `mask_rows`, or with `send_calm` and `recv_calm`. Every method may raise RuntimeDiedError.
+    Any thread may call `add_engine`, `instantiate` and `discard`. The engine's thread alone calls the other methods, in
+    the order `send_turn`, `recv_turn`, `mask_rows`, or with `send_calm` and `recv_calm`. Every method but `add_engine`
+    may raise RuntimeDiedError.
     """
 
     @property
@@ -21,6 +22,14 @@ class ControllerRuntime(Protocol):
 
     @property
     def eos_token(self) -> TokenId: ...
+
+    def add_engine(self) -> int:
+        """Return the number of an engine that begins to use the runtime. Every call returns another number.
+
+        The number is a part of every `req_id` of the engine: a `req_id` is taken while its guest starts, even if the
+        engine has ended meanwhile.
+        """
+        ...
 
     def instantiate(
         self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str
@@ -79,6 +88,10 @@ class NoRuntime(ControllerRuntime):
 
     vocab_size = 0
     eos_token = TokenId(0)
+
+    def add_engine(self) -> int:
+        """Return 1: no guest starts, so names need not differ."""
+        return 1
 
     def instantiate(
         self,

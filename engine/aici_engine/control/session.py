@@ -40,7 +40,7 @@ from aici_engine.control.guest_wishes import GuestWishes, stopped
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
-from aici_engine.sequences.group import SequenceGroup
+from aici_engine.sequences.group import SAMPLED_FUEL, SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, SeqResult, Splice, Turn
 
@@ -114,6 +114,7 @@ class GuestSession:
         guest_time: GuestTime | None = None,
     ) -> None:
         self._runtime = runtime
+        self._engine_number = runtime.add_engine()
         self._wishes = GuestWishes(output, num_logits=num_logits, eos_tokens=eos_tokens)
         self._eos_tokens = eos_tokens
         self._new_id = new_id
@@ -160,7 +161,7 @@ class GuestSession:
             self._heard.discard(seq.seq_id)
             self._posts = [op for op in self._posts if op.id != seq.seq_id]
         else:
-            self._runtime.discard(seq.req_id)
+            self._runtime.discard(self._req_id(seq))
             self._start_next()
 
     def failed_to_start(self, seq: Sequence) -> None:
@@ -170,11 +171,16 @@ class GuestSession:
 
     def _start_next(self) -> None:
         # A guest that is to be freed keeps its place until then.
-        self._starts.start(self._runtime, num_leaving=len(self._freed))
+        self._starts.start(self._runtime, req_id=self._req_id, num_leaving=len(self._freed))
+
+    def _req_id(self, seq: Sequence) -> str:
+        """Return the name of the request at the runtime. Requests of other engines have other names."""
+        return f"e{self._engine_number}-r{seq.group.request_id}"
 
     def use(self, runtime: ControllerRuntime) -> None:
         """Talk to another runtime. `lost` was called for the previous runtime."""
         self._runtime = runtime
+        self._engine_number = runtime.add_engine()
 
     def lost(self) -> None:
         """The runtime has died, and all guests with it."""
@@ -267,11 +273,12 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
-    def may_ask_early(self, *, is_appended: bool) -> bool:
+    def may_ask_early(self, *, is_appended: bool, max_fuel: int) -> bool:
         """Return whether all guests are calm and were told of a token or a splice.
 
         `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if the
-        token of a sequence may be the last: by its room, or by a stop string.
+        token of a sequence may be the last: by its room, by a stop string, or because the request then costs more than
+        `max_fuel`. A stop string or the fuel ends a sequence before its guest hears of the token.
         """
         bound = self._bound
         if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
@@ -280,7 +287,7 @@ class GuestSession:
         for seq in bound.values():
             if seq.room < least_room or seq.ending is not None or not self.is_calm(seq):
                 return False
-            if seq.sampling.stop and not is_appended:
+            if not is_appended and (seq.sampling.stop or seq.group.fuel + SAMPLED_FUEL > max_fuel):
                 return False
         return {op.id for op in self._posts} == bound.keys()
 
@@ -374,7 +381,7 @@ class GuestSession:
         self._posts = [op for op in self._posts if op.id not in asked] if len(posts) < len(self._posts) else []
         self._runtime.send_turn(
             post_ops=sent.posts,
-            pre_ops=[PreOp(seq.seq_id, seq.req_id) for seq in fresh],
+            pre_ops=[PreOp(seq.seq_id, self._req_id(seq)) for seq in fresh],
             asked=list(asked),
             ops=ops,
             freed=list(self._freed),

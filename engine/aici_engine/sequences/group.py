@@ -11,6 +11,9 @@ from aici_engine.request import Sink
 if TYPE_CHECKING:
     from aici_engine.sequences.sequence import Sequence
 
+SAMPLED_FUEL = 2
+"""The cost of a sampled token."""
+
 
 class SequenceGroup:
     """One request. `members`: the sequences that have not ended. `num_forks`: all sequences so far.
@@ -31,11 +34,12 @@ class SequenceGroup:
 
     @property
     def fuel(self) -> int:
-        """The cost of all forks: 2 a sampled token, 1 a forced token, 1 a step in which a guest changed nothing.
+        """The cost of all forks: `SAMPLED_FUEL` a sampled token, 1 a forced token, 1 a step in which a guest changed
+        nothing.
 
         A step without a change costs a forward pass too.
         """
-        return 2 * self._num_sampled + self._num_forced + self._num_idle
+        return SAMPLED_FUEL * self._num_sampled + self._num_forced + self._num_idle
 
     @property
     def suspended(self) -> bool:

@@ -108,11 +108,6 @@ class Sequence:
         return fork, begin
 
     @property
-    def req_id(self) -> str:
-        """The name of the request on the wire to the controller runtime."""
-        return f"r{self.group.request_id}"
-
-    @property
     def tokens(self) -> list[TokenId]:
         """Prompt and output as the model sees them. Read only."""
         return self.transcript.tokens

@@ -1,6 +1,7 @@
 """Calm guests, for which no round waits: results and calls are the same whether a guest is taken for calm or not."""
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from aici_engine.events import ControlEvent, Event, FinishEvent, FinishReason, F
 from aici_engine.request import ControllerCall, Request, RequestHandle
 from aici_runtime.wire import Pre, Splice
 from tests.engine.programs import Program, Step, by_fork
-from tests.engine.support import EOS, GO_ON, Guest, ScriptedRuntime, encode, wait_for_token
+from tests.engine.support import EOS, GO_ON, Guest, ScriptedRuntime, encode, wait_for_token, write_tiny_model
 from tests.support.processes import wait_until
 
 _NEVER = 10**9
@@ -49,20 +50,26 @@ class Fickle(Guest):
         return super().post(tokens, backtrack) or self.calls.count("pre") > 20
 
 
-@pytest.fixture(scope="module")
-def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
-    """Two engines: in the first no guest is calm, in the second a guest is calm after 1 round. Few pages force
+@contextmanager
+def wary_and_trusting(model_dir: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
+    """Open two engines: in the first no guest is calm, in the second a guest is calm after 1 round. Few pages force
     preemptions."""
     hosts = [ScriptedRuntime({"program": Program, "fickle": Fickle}) for _ in range(2)]
     for runtime in hosts:
         # Which fork is refused at the bound depends on scheduling.
         runtime.max_forks = 3**_MAX_FORKS
-    config = {"model_dir": tiny_model, "num_pages": 40, "page_size": 4, "max_num_seqs": 4, "max_batch_tokens": 16}
+    config = {"model_dir": model_dir, "num_pages": 40, "page_size": 4, "max_num_seqs": 4, "max_batch_tokens": 16}
     with (
         Engine(EngineConfig(calm_rounds=_NEVER, **config), runtime=hosts[0]) as wary,
         Engine(EngineConfig(calm_rounds=1, **config), runtime=hosts[1]) as trusting,
     ):
         yield [(wary, hosts[0]), (trusting, hosts[1])]
+
+
+@pytest.fixture(scope="module")
+def engines(tiny_model: Path) -> Iterator[list[tuple[Engine, ScriptedRuntime]]]:
+    with wary_and_trusting(tiny_model) as pair:
+        yield pair
 
 
 def submit(engine: Engine, name: str, argument: Any, seed: int = 1, stop: tuple[str, ...] = ()) -> RequestHandle:
@@ -229,6 +236,16 @@ def test_a_guest_hears_the_same_calls(
     assert engines[0][1].guesses == 0
     if calls_are_same:
         assert [guest.calls for guest in wary] == [guest.calls for guest in trusting]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("round_trip", [[("any", 8), ("back", 8, "")], [("any", 7), ("back", 7, "x")]])
+def test_no_guest_hears_of_the_token_that_is_out_of_fuel(tmp_path: Path, round_trip: list[Step]) -> None:
+    """Ten contexts of 64 tokens are the fuel for 320 sampled tokens, or for fewer if others are forced."""
+    call = ("program", round_trip * 100)
+    with wary_and_trusting(write_tiny_model(tmp_path, context=64)) as engines:
+        assert {submit(engine, *call).wait().reason for engine, _ in engines} == {FinishReason.OUT_OF_FUEL}
+        [wary], [trusting] = compare(engines, [call])
+    assert wary.told == trusting.told
 
 
 def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
