@@ -61,7 +61,7 @@ def speculate(
     drafts change a text.
     """
     from aici_cli.bench.speculate_prompts import KINDS
-    from aici_controllers.catalog import guest_path
+    from aici_controllers.catalog import guest_path, pooled_module_ids
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.request import ControllerCall
@@ -81,7 +81,8 @@ def speculate(
         usual, speculate="off" if draft_dir else "ngram", draft_model=draft_dir, draft_dtype=draft_dtype
     )
     rows = []
-    with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime, Runtime(RuntimeConfig(tokenizer=model_dir)) as other:
+    runtime_config = RuntimeConfig(tokenizer=model_dir, pooled=pooled_module_ids())
+    with Runtime(runtime_config) as runtime, Runtime(runtime_config) as other:
         module_ids = []
         for each in (runtime, other):
             each.wait_ready()

@@ -1,6 +1,7 @@
 """The shipped controllers and grammars, by name."""
 
 import difflib
+from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +12,15 @@ SHIPPED: Final = ("choices", "declctrl", "grammar", "jsctrl", "json_schema", "py
 
 SCRIPT_GUESTS: Final = {".js": "jsctrl", ".mjs": "jsctrl", ".py": "pyctrl", ".json": "declctrl"}
 """The shipped controllers that run programs, by the suffix of the program's file."""
+
+DECLARATIVE: Final = ("choices", "grammar", "json_schema", "regex", "substring")
+"""The shipped controllers that run no program of the user: their guests share processes, those of each user apart."""
+
+
+def pooled_module_ids() -> tuple[str, ...]:
+    """Return the module ids of the declarative controllers that are built (`RuntimeConfig.pooled`)."""
+    paths = (guests_dir() / f"{name}.wasm" for name in DECLARATIVE)
+    return tuple(sha256(path.read_bytes()).hexdigest() for path in paths if path.is_file())
 
 
 def guests_dir() -> Path:

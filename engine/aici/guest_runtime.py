@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from aici.append_only import AppendOnlyGuests
 from aici.local import bring_module
 from aici_base.ids import TokenId
+from aici_controllers.catalog import pooled_module_ids
 from aici_controllers.store import Store
 from aici_runtime.client import Runtime, RuntimeConfig
 
@@ -27,7 +28,7 @@ class GuestRuntime(AbstractContextManager["GuestRuntime", None]):
     ) -> None:
         with ExitStack() as stack:
             folder = stack.enter_context(_folder_of(tokenizer))
-            self.runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=folder)))
+            self.runtime = stack.enter_context(Runtime(RuntimeConfig(tokenizer=folder, pooled=pooled_module_ids())))
             self.runtime.wait_ready()
             self.guests = AppendOnlyGuests(self.runtime, engine=engine, eos_tokens=eos_tokens)
             self._store = Store()

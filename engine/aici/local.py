@@ -19,7 +19,7 @@ from aici.constraints import Constraint
 from aici.errors import UnavailableError, UsageError
 from aici.spare_store import SpareStore, can_grow
 from aici_base.ids import TokenId
-from aici_controllers.catalog import SHIPPED, guest_path
+from aici_controllers.catalog import SHIPPED, guest_path, pooled_module_ids
 from aici_engine.config import Device, Dtype, EngineConfig, KVCacheDtype, Speculation
 from aici_engine.extras import EXTRAS
 
@@ -122,6 +122,7 @@ class LocalBackend:
                 config = RuntimeConfig(
                     tokenizer=self._model_dir,
                     max_forks=options.max_forks or DEFAULT_MAX_FORKS,
+                    pooled=pooled_module_ids(),
                     cache_dir=None if self._spare is None else self._spare.cache_dir,
                 )
                 self._runtime = stack.enter_context(Runtime(patient(config)))

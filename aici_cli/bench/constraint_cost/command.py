@@ -42,6 +42,7 @@ def constraint(
     changes the tokens; on a GPU, where a batch changes the last bits of logits, the table alone says so.
     """
     from aici_cli.bench.constraint_cost.kinds import KINDS, guests
+    from aici_controllers.catalog import pooled_module_ids
     from aici_engine.config import EngineConfig
     from aici_engine.engine import Engine
     from aici_engine.store.resolve import resolve_model
@@ -54,7 +55,7 @@ def constraint(
         num_tokens, rounds = min(num_tokens, 24), min(rounds, 3)
     model_dir = resolve_model(model, say=say)
     rows: list[dict[str, Any]] = []
-    with Runtime(RuntimeConfig(tokenizer=model_dir)) as runtime:
+    with Runtime(RuntimeConfig(tokenizer=model_dir, pooled=pooled_module_ids())) as runtime:
         runtime.wait_ready()
         modules = {name: runtime.mk_module(wasm).module_id for name, wasm in guests(kind).items()}
         for count in threads:

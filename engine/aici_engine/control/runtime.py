@@ -32,9 +32,9 @@ class ControllerRuntime(Protocol):
         ...
 
     def instantiate(
-        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str
+        self, *, req_id: str, prompt: Sequence[TokenId], module_id: str, module_arg: object, seed: int, user: str = ""
     ) -> "Future[None]":
-        """Start a guest for request `req_id` of `user`. The future fails with an AiciError if the guest cannot start."""
+        """Start a guest for request `req_id` of `user`. The future fails with an AiciError if no guest can start."""
         ...
 
     def discard(self, req_id: str) -> None:
@@ -101,7 +101,7 @@ class NoRuntime(ControllerRuntime):
         module_id: str,
         module_arg: object,  # noqa: ARG002
         seed: int,  # noqa: ARG002
-        user: str,  # noqa: ARG002
+        user: str = "",  # noqa: ARG002
     ) -> "Future[None]":
         future: Future[None] = Future()
         future.set_exception(

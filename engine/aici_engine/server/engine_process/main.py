@@ -14,6 +14,7 @@ import msgspec
 import zmq
 
 from aici_base.errors import AiciError
+from aici_controllers.catalog import pooled_module_ids
 from aici_engine.cache.pressure import watching
 from aici_engine.engine import Engine, import_engine
 from aici_engine.heartbeat import PAGE_BYTES, Heartbeat
@@ -73,7 +74,10 @@ def main() -> None:
 def _serve(config: ProcessConfig, requests: "zmq.Socket[bytes]", sender: FrameSender) -> None:
     with contextlib.ExitStack() as stack:
         wanted = RuntimeConfig(
-            tokenizer=config.engine.model_dir, json_size_mib=_JSON_SIZE_MIB, max_forks=config.max_forks
+            tokenizer=config.engine.model_dir,
+            json_size_mib=_JSON_SIZE_MIB,
+            max_forks=config.max_forks,
+            pooled=pooled_module_ids(),
         )
         keeper = RuntimeKeeper(patient(wanted), config.modules)
         stack.callback(keeper.close)
