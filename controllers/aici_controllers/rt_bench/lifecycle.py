@@ -67,6 +67,12 @@ def measure_life(
                 took = _instantiate(runtime, replace(program, arg=f"{program.arg}|{number}"))
                 if number >= 2:  # the second request makes the template of the module
                     add("instantiate, new argument", took)
+        with open_runtime(vocabulary, POOLED[0]) as runtime:
+            program = sparse(runtime, vocabulary)
+            for number in range(1 + _PER_ROUND):
+                took = _instantiate(runtime, program)
+                if number >= 1:  # the first request starts the pool
+                    add("instantiate, in a pool", took)
     for what, values in seconds.items():
         yield LifeRow(what=what, values=[1e6 * value for value in values])
     for variant in (APART[0], POOLED[0]):

@@ -32,6 +32,10 @@ GRACE_S = 0.2
 """Grace on top of the init limit, for a busy machine."""
 
 
+class _DiedError(ControllerError):
+    """The process ended during the start of a guest."""
+
+
 class Instantiator:
     """Starts guests from templates or from the spawner. Used by many threads of the side process."""
 
@@ -136,26 +140,18 @@ class Instantiator:
         return self._start_process(slot, order)
 
     def _join(self, pool: Pool, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any] | None:
-        """Start the guest in a pool. None: the pool is gone, and did not begin. A pool that takes too long gets no
+        """Start the guest in a pool. None: the pool is gone, perhaps in the middle. A pool that takes too long gets no
         further guest."""
         try:
             sock = _spawn(pool, slot.index, self._generation, self._table.descriptor(slot))
+            return self._wait_up(sock, orjson.dumps(order.argument | order.request))
         except OSError:
             pool.end()
             return None
-        try:
-            sock.settimeout(self._max_init_s + GRACE_S)
-            if socket_frames.receive(sock) is None:
-                pool.end()
-                sock.close()
+        except ControllerError as error:
+            pool.end()
+            if isinstance(error, _DiedError):
                 return None
-            return self._wait_up(sock, orjson.dumps(order.argument | order.request))
-        except TimeoutError as error:
-            sock.close()
-            pool.end()
-            raise ControllerError(self._timeout_text) from error
-        except ControllerError:
-            pool.end()
             raise
 
     def _start_pool(self, order: "_StartOrder") -> Pool | None:
@@ -307,7 +303,7 @@ class Instantiator:
             if closing:
                 sock.close()
         if answer is None:
-            raise ControllerError("Worker: died during setup")
+            raise _DiedError("Worker: died during setup")
         read: dict[str, Any] = orjson.loads(answer)
         return read
 

@@ -66,7 +66,6 @@ class PoolBirths:
     def _bear(self, slot: WorkerSlot, generation: int, setup: socket.socket) -> None:
         self._context.reports.joined(slot, self._pool.slot, generation)
         try:
-            socket_frames.send(setup, b"")
             order = socket_frames.receive(setup)
             if order is None:
                 raise BrokenPipeError
