@@ -33,6 +33,7 @@ from aici_runtime.protocol.stepper import Stepper
 from aici_runtime.recordings.token_texts import TokenTexts
 from aici_runtime.recordings.trace import MaskReader, NoTrace, Recorder, Trace
 from aici_runtime.supervision import side_process, spawner
+from aici_runtime.supervision.images import Images
 from aici_runtime.supervision.pool_starts import PoolStarts
 from aici_runtime.supervision.service_processes import ServiceProcesses
 from aici_runtime.supervision.side_process import SideConfig
@@ -176,6 +177,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             vocab_size=loaded.vocab_size,
             max_init_s=settings.limits.init_s,
             templates=Templates(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
+            images=Images(limit=settings.templates, memory_max_bytes=settings.template_memory_bytes),
             pools=PoolStarts(modules=settings.pooled, size=settings.pool_size),
             snapshots=Snapshots(registry, loaded),
             stepper_pidfd=own_pidfd,

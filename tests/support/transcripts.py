@@ -164,9 +164,9 @@ def _timeless(results: Mapping[SeqId, SeqResult[Any]]) -> dict[SeqId, SeqResult[
 
 
 @contextmanager
-def listeners(folder: Path, model: Path) -> Iterator[tuple[Listener, Listener]]:
-    """Yield a runtime with templates and a runtime without. Time limits are wide: a busy machine must make no
-    difference."""
+def listeners(folder: Path, model: Path) -> Iterator[list[Listener]]:
+    """Yield a runtime without templates, a runtime with templates, and a runtime with pools and images. Time limits are
+    wide: a busy machine must make no difference."""
 
     def start(*flags: str) -> Runtime:
         config = RuntimeConfig(
@@ -174,10 +174,11 @@ def listeners(folder: Path, model: Path) -> Iterator[tuple[Listener, Listener]]:
         )
         return Runtime(config)
 
-    with start("--templates=4") as with_templates, start("--templates=0") as without:
-        for runtime in (with_templates, without):
+    with start("--templates=0") as afresh, start("--templates=4") as forked, start("--placement=pool") as pooled:
+        runtimes = (afresh, forked, pooled)
+        for runtime in runtimes:
             runtime.wait_ready()
-        yield Listener(with_templates), Listener(without)
+        yield [Listener(runtime) for runtime in runtimes]
 
 
 def main() -> int:
@@ -190,22 +191,22 @@ def main() -> int:
         folder = Path(name)
         model = flags.model or tokenizer.byte_level(folder)
         num_entries = num_failed = 0
-        seconds = [0.0, 0.0]
-        with listeners(folder, model) as both:
+        seconds = dict.fromkeys(("afresh", "forked", "pooled"), 0.0)
+        with listeners(folder, model) as all_:
             for number, request in enumerate(requests(flags.n, flags.seed, tokenizer.BYTE_LEVEL_SIZE)):
                 heard = []
-                for k, listener in enumerate(both):
+                for way, listener in zip(seconds, all_, strict=True):
                     started = time.monotonic()
                     heard.append(listener.transcript(request))
-                    seconds[k] += time.monotonic() - started
-                if heard[0] != heard[1]:
-                    sys.stdout.write(f"request {number} differs: {request}\nwith:    {heard[0]}\nwithout: {heard[1]}\n")
+                    seconds[way] += time.monotonic() - started
+                if not heard[0] == heard[1] == heard[2]:
+                    sys.stdout.write(f"request {number} differs: {request}\n" + "\n".join(map(str, heard)))
                     return 1
                 num_entries += len(heard[0])
                 num_failed += len(heard[0]) == 1
     sys.stdout.write(
-        f"{flags.n} requests, {num_failed} of which did not come up: the same {num_entries} answers with templates"
-        f" ({seconds[0]:.0f} s) and without ({seconds[1]:.0f} s)\n"
+        f"{flags.n} requests, {num_failed} of which did not come up: the same {num_entries} answers, in seconds:"
+        f" {', '.join(f'{name} {value:.0f}' for name, value in seconds.items())}\n"
     )
     return 0
 

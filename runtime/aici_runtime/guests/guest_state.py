@@ -98,6 +98,16 @@ class GuestState:
             # Drop at least LOG_DROP_BYTES at once, so a chatty guest does not move the buffer on every line.
             del self._log[: max(min(LOG_DROP_BYTES, self._log_max_bytes), len(self._log) - self._log_max_bytes)]
 
+    def is_of_argument(self) -> bool:
+        """Whether the guest has asked for nothing so far but the vocabulary and its argument. The guest may have
+        logged."""
+        asked = any(blob for number, blob in enumerate(self.blobs) if number != Blob.MODULE_ARG)
+        return self._identity is None and self.stop_message is None and not (asked or self.written)
+
+    def log_so_far(self) -> bytes:
+        """Return the log that waits for an answer."""
+        return bytes(self._log)
+
     def is_silent(self) -> bool:
         """Whether log and written variables are both empty."""
         return not (self._log or self.written)

@@ -94,11 +94,12 @@ def make(
         guest.initialize(read_vocabulary=True)
     except GuestError as error:
         raise NoSnapshotError(str(error)) from error
-    _write(guest, descriptor)
+    write(guest, descriptor)
     guest.close()
 
 
-def _write(guest: Guest, descriptor: int) -> None:
+def write(guest: Guest, descriptor: int) -> None:
+    """Write the state of a guest into an empty file. Raise NoSnapshotError if the state is too large."""
     values = guest.globals()
     head = _HEAD.pack(_MAGIC, guest.memory.size_bytes(), len(values))
     head += b"".join(bytes([len(value)]) + value for value in values)

@@ -15,6 +15,7 @@ from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
 from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
+from aici_runtime.supervision.images import ImageKey, Images
 from aici_runtime.supervision.pool_starts import Pool, PoolKey, PoolStarts
 from aici_runtime.supervision.snapshots import Snapshots
 from aici_runtime.supervision.spawner import SpawnerSockets
@@ -51,6 +52,7 @@ class Instantiator:
         max_init_s: float,
         templates: Templates,
         pools: PoolStarts,
+        images: Images,
         snapshots: Snapshots,
     ) -> None:
         self._table = table
@@ -64,6 +66,7 @@ class Instantiator:
         self._timeout_text = f"instantiate: timeout; the controller took more than {limit} to start"
         self._templates = templates
         self._pools = pools
+        self._images = images
         self._snapshots = snapshots
         self._slot_lock = threading.Lock()
 
@@ -117,7 +120,7 @@ class Instantiator:
                 if token >= self._vocab_size:
                     raise UsageError(f"prompt token out of range: {token}")
         module_id = self._registry.resolve(field(request.body, "module_id", str))
-        for kept in (self._templates, self._pools):
+        for kept in (self._templates, self._pools, self._images):
             kept.drop_modules(lambda module_id: not self._registry.has(module_id))
         compiled = self._registry.compiled(module_id)
         snapshot = self._find_snapshot(module_id, compiled)
@@ -142,9 +145,19 @@ class Instantiator:
     def _join(self, pool: Pool, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any] | None:
         """Start the guest in a pool. None: the pool is gone, perhaps in the middle. A pool that takes too long gets no
         further guest."""
+        key = ImageKey(order.key.module_id, self._table.owner(slot), order.key.arg_hash)
         try:
-            sock = _spawn(pool, slot.index, self._generation, self._table.descriptor(slot))
-            return self._wait_up(sock, orjson.dumps(order.argument | order.request))
+            with self._images.find(key) as (image, file):
+                message = order.argument | order.request | ({} if image is None else {"image": image.about})
+                given = file if image is None else image.descriptor
+                sock = pool.ask(slot.index, self._generation, self._table.descriptor(slot), given)
+                answer = self._wait_up(sock, orjson.dumps(message))
+                if file >= 0 and not answer["error"]:
+                    if "image" in answer:
+                        self._images.keep(key, file, answer["image"])
+                    else:
+                        self._images.refuse(key.module_id)
+                return answer
         except OSError:
             pool.end()
             return None

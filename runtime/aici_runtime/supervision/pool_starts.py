@@ -47,9 +47,18 @@ class Pool:
     def num_guests(self) -> int:
         return self._slot.num_guests()
 
-    def spawn(self, slot: int, generation: int, setup: socket.socket, memory: int = -1) -> None:
-        """Ask for a guest, as `SpawnerSockets.spawn` does. Raises OSError when the pool is gone."""
-        socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], with_memory(setup, memory))
+    def ask(self, slot: int, generation: int, memory: int, image: int) -> socket.socket:
+        """Ask for a guest, as `SpawnerSockets.spawn` does. Return the socket on which the pool takes the order and
+        reports. `image`: -1 for none. Raises OSError when the pool is gone."""
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                fds = [*with_memory(theirs, memory), *([image] if image >= 0 else [])]
+                socket.send_fds(self._control, [SPAWN_REQUEST.pack(slot, generation)], fds)
+            except BaseException:
+                ours.close()
+                raise
+        return ours
 
     def end(self) -> None:
         """Take in no further guest. Idempotent."""

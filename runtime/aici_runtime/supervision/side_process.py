@@ -21,6 +21,7 @@ from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.modules.registry import Registry
 from aici_runtime.modules.upload import read_upload
 from aici_runtime.recordings.trace import Recorder
+from aici_runtime.supervision.images import Images
 from aici_runtime.supervision.instantiation import Instantiator
 from aici_runtime.supervision.pool_starts import PoolStarts
 from aici_runtime.supervision.snapshots import Snapshots
@@ -53,6 +54,7 @@ class SideConfig:
     max_init_s: float
     templates: Templates
     pools: PoolStarts
+    images: Images
     snapshots: Snapshots
     stepper_pidfd: int
     stop: Callable[[], None]
@@ -104,6 +106,7 @@ class _Side:
             max_init_s=config.max_init_s,
             templates=config.templates,
             pools=config.pools,
+            images=config.images,
             snapshots=config.snapshots,
         )
         self._numbers = itertools.count()

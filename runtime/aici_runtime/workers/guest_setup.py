@@ -3,7 +3,7 @@
 import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,8 +173,18 @@ def _flag_of(reason: str, limits: Limits) -> str:
     return f" (--wasm-max-table: {limits.table_elements})" if reason.endswith("exceeds table limits") else ""
 
 
-def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup: Start) -> dict[str, object]:
+def bring_up(
+    context: WorkerContext,
+    guest: Guest,
+    driver: GuestDriver,
+    startup: Start,
+    *,
+    is_created: bool = False,
+    on_created: Callable[[], None] | None = None,
+) -> dict[str, object]:
     """Run the guest up to its first step. Return the message for the side process; `reply` is for the engine.
+
+    `is_created`: the guest has read its argument, and the driver has the handle. `on_created`: called at that point.
 
     An engine of protocol v1 reads the log at the first step; a failure is reported at once, as there will be no step.
     In protocol v2 a failed guest exists and reports the failure at every step.
@@ -185,7 +195,10 @@ def bring_up(context: WorkerContext, guest: Guest, driver: GuestDriver, startup:
     has_late_argument = context.host_functions.guest.blobs[Blob.MODULE_ARG] is None
     error, prompt = "", None
     try:
-        driver.create(read_vocabulary=has_late_argument)
+        if not is_created:
+            driver.create(read_vocabulary=has_late_argument)
+        if on_created is not None:
+            on_created()
         prompt = driver.init_prompt(lambda: _prompt(context.host_functions, startup.request(guest.memory)["prompt"]))
     except SetupError as failure:
         error = str(failure)

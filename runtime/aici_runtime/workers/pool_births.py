@@ -8,12 +8,14 @@ import contextlib
 import os
 import socket
 import time
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import orjson
 import wasmtime
 
 from aici_runtime.channels import socket_frames
+from aici_runtime.guests import snapshot
 from aici_runtime.guests.driver import SetupError
 from aici_runtime.guests.guest import Memory
 from aici_runtime.guests.guest_state import GuestState
@@ -28,14 +30,14 @@ if TYPE_CHECKING:
 
 
 class PoolBirths:
-    """`snapshot`: a descriptor of the module's snapshot, None for none. The end of `control` ends the pool with its
+    """`vocabulary`: a descriptor of the module's snapshot, None for none. The end of `control` ends the pool with its
     last guest."""
 
     def __init__(
         self,
         context: WorkerContext,
         module: wasmtime.Module,
-        snapshot: int | None,
+        vocabulary: int | None,
         pool: "PoolProcess",
         watchdog: Watchdog,
         *,
@@ -43,7 +45,7 @@ class PoolBirths:
     ) -> None:
         self._context = context
         self._module = module
-        self._snapshot = snapshot
+        self._vocabulary = vocabulary
         self._pool = pool
         self._watchdog = watchdog
         self._control = control
@@ -51,25 +53,27 @@ class PoolBirths:
     def run(self) -> None:
         """Start guests until `control` ends."""
         while True:
-            message, fds, _, _ = socket.recv_fds(self._control, SPAWN_REQUEST.size, 2)
+            message, fds, _, _ = socket.recv_fds(self._control, SPAWN_REQUEST.size, 3)
             if not message:
                 self._pool.take_in_no_more()
                 return
             if len(fds) < 2:  # no descriptor was left: the side process reads the end of the stream
-                for descriptor in fds:
-                    os.close(descriptor)
+                _close(fds)
                 continue
             number, generation = SPAWN_REQUEST.unpack(message)
-            with socket.socket(fileno=fds[0]) as setup:
-                self._bear(self._context.table.attach(number, fds[1]), generation, setup)
+            try:
+                with socket.socket(fileno=fds[0]) as setup:
+                    self._bear(self._context.table.attach(number, fds[1]), generation, setup, *fds[2:])
+            finally:
+                _close(fds[2:])
 
-    def _bear(self, slot: WorkerSlot, generation: int, setup: socket.socket) -> None:
+    def _bear(self, slot: WorkerSlot, generation: int, setup: socket.socket, image: int = -1) -> None:
         self._context.reports.joined(slot, self._pool.slot, generation)
         try:
             order = socket_frames.receive(setup)
             if order is None:
                 raise BrokenPipeError
-            answer = self._start(slot, orjson.loads(order))
+            answer = self._start(slot, orjson.loads(order), image)
         except BrokenPipeError:  # the process that asked is gone
             self._leave(slot)
             return
@@ -79,27 +83,51 @@ class PoolBirths:
         with contextlib.suppress(BrokenPipeError):  # the supervisor hears of it, and lets the guest leave
             socket_frames.send(setup, orjson.dumps(answer))
 
-    def _start(self, slot: WorkerSlot, order: dict[str, Any]) -> dict[str, object]:
-        """Start a guest and bring it up. Raises SetupError without a guest; another failure is in the answer."""
+    def _start(self, slot: WorkerSlot, order: dict[str, Any], image: int) -> dict[str, object]:
+        """Start a guest and bring it up. Raises SetupError without a guest; another failure is in the answer.
+
+        `image`: a file (-1: none). With `image` in the order, the guest starts from the file and what the order says of
+        the image; else the guest that has read its argument is written to the file, and the answer has `image`.
+        """
         context, birth = self._context, _Birth(order)
         context.table.learn_protocol(order["protocol"])
         state = context.host_functions.guest = GuestState(log_max_bytes=context.limits.log_bytes)
         state.storage = RequestVariables(context.stepper_pidfd)
-        guest, driver = start_guest(context, self._module, self._snapshot, order, birth)
+        is_image = "image" in order
+        guest, driver = start_guest(context, self._module, image if is_image else self._vocabulary, order, birth)
+        is_created = is_image and guest.is_initialized  # else the image was of no use
+        if is_created:
+            driver.handle = order["image"]["handle"]
+            state.log(bytes.fromhex(order["image"]["log"]))
+        made: dict[str, object] = {}
+
+        def write_image() -> None:
+            if state.is_of_argument():
+                with contextlib.suppress(snapshot.NoSnapshotError, OSError):
+                    snapshot.write(guest, image)
+                    made["image"] = {"handle": driver.handle, "log": state.log_so_far().hex()}
+
         self._watchdog.newborn = slot, guest
         try:
             if slot.is_leaving():  # given up before the watchdog knew the guest
                 guest.close()
                 raise SetupError("Error (setup): given up")
-            answer = bring_up(context, guest, driver, birth)
+            writes = image >= 0 and not is_image
+            on_created = write_image if writes else None
+            answer = bring_up(context, guest, driver, birth, is_created=is_created, on_created=on_created)
         finally:
             self._watchdog.newborn = None
         self._pool.add(slot, guest, driver, state)
-        return answer
+        return answer | made
 
     def _leave(self, slot: WorkerSlot) -> None:
         self._context.reports.left(slot)
         self._context.table.forget(slot)
+
+
+def _close(descriptors: Iterable[int]) -> None:
+    for descriptor in descriptors:
+        os.close(descriptor)
 
 
 class _Birth:

@@ -1,0 +1,101 @@
+"""Images: the memory of a guest that has read its argument, for further guests of a pool with the same argument.
+
+An image is to a pool what a template is to guests with processes of their own: kept from the second request for a
+module and an argument on, so that later guests need not read the argument again. An image is a file in memory, in the
+form of `guests/snapshot.py`, written by a pool and sealed before anybody reads it. Users share no images.
+"""
+
+import contextlib
+import fcntl
+import os
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_MAX_KEYS = 1000
+"""Keys remembered as seen."""
+
+_F_ADD_SEALS, _NOTHING_CHANGES = 1033, 0x1 | 0x2 | 0x4 | 0x8
+
+
+class ImageKey(NamedTuple):
+    """`owner`: the id of a user (`owner_id`). `arg_hash`: of the argument."""
+
+    module_id: str
+    owner: int
+    arg_hash: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Image:
+    """`about`: what pools have to know of the guest beside its memory. `memory_bytes`: of the file."""
+
+    descriptor: int
+    about: object
+    memory_bytes: int
+
+
+class Images:
+    """Keep at most `limit` images and `memory_max_bytes` in total; forget the least recently used."""
+
+    def __init__(self, *, limit: int, memory_max_bytes: int) -> None:
+        self._limit = limit
+        self._memory_max_bytes = memory_max_bytes
+        self._lock = threading.Lock()
+        self._seen: OrderedDict[ImageKey, Image | None] = OrderedDict()  # least recently used first
+        self._refused: set[str] = set()
+
+    @contextlib.contextmanager
+    def find(self, key: ImageKey) -> Iterator[tuple[Image | None, int]]:
+        """Yield the image of a key; and, for a key seen before that has none, an empty file for an image, else -1.
+        Both descriptors are open until the end of the context. `keep` may take the file over."""
+        with self._lock:
+            image, makes = self._seen.get(key), key in self._seen and key.module_id not in self._refused
+            self._seen[key] = image
+            self._seen.move_to_end(key)
+            if len(self._seen) > _MAX_KEYS:
+                self._forget(next(iter(self._seen)))
+            found = None if image is None else Image(os.dup(image.descriptor), image.about, image.memory_bytes)
+        file = -1
+        if found is None and makes and self._limit:
+            file = os.memfd_create("aici-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            yield found, file
+        finally:
+            for descriptor in (file, -1 if found is None else found.descriptor):
+                if descriptor >= 0:
+                    os.close(descriptor)
+
+    def keep(self, key: ImageKey, file: int, about: object) -> None:
+        """Keep an image that a pool has written."""
+        try:
+            fcntl.fcntl(file, _F_ADD_SEALS, _NOTHING_CHANGES)
+        except OSError:  # the pool may be anybody's by now, and still write
+            return
+        image = Image(os.dup(file), about, 512 * os.fstat(file).st_blocks)
+        with self._lock:
+            self._forget(key)
+            self._seen[key] = image
+            while (kept := self._kept()) and (len(kept) > self._limit or sum(kept.values()) > self._memory_max_bytes):
+                self._forget(next(iter(kept)))
+
+    def refuse(self, module_id: str) -> None:
+        """Remember that guests of the module have no image: what they do with an argument depends on more."""
+        self._refused.add(module_id)
+
+    def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
+        """Forget the images of removed modules. `is_gone` tells whether a module id was removed."""
+        with self._lock:
+            gone = {module_id for module_id in {key.module_id for key in self._kept()} if is_gone(module_id)}
+            for key in [key for key in self._seen if key.module_id in gone]:
+                self._forget(key)
+
+    def _kept(self) -> dict[ImageKey, int]:
+        """Return the memory of every image, least recently used first."""
+        return {key: image.memory_bytes for key, image in self._seen.items() if image is not None}
+
+    def _forget(self, key: ImageKey) -> None:
+        if (image := self._seen.pop(key, None)) is not None:
+            os.close(image.descriptor)
