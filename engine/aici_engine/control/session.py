@@ -22,7 +22,7 @@ answers say.
 
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -46,6 +46,9 @@ from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, SeqResult, Splice,
 
 if TYPE_CHECKING:
     from aici_engine.request import Share
+
+_FEW = 12
+"""One guest among so many, or more, is no reason for a round."""
 
 _SHORT_S = 0.001
 """Waits below this time are charged to nobody."""
@@ -118,6 +121,7 @@ class GuestSession:
         self._wishes = GuestWishes(output, num_logits=num_logits, eos_tokens=eos_tokens)
         self._eos_tokens = eos_tokens
         self._new_id = new_id
+        self._calm_rounds = calm_rounds
         self._calm_record = CalmRecord(calm_rounds)
         self._starts = GuestStarts(max_guests=max_guests, more_guests=more_guests)
         self._bound: dict[SeqId, Sequence] = {}
@@ -197,6 +201,7 @@ class GuestSession:
 
     def round(self, running: Seq[Sequence], left_out: AbstractSet[SequenceGroup] = frozenset()) -> None:
         """Ask every guest, except calm guests, for post and pre. First bind the guests of new sequences in `running`.
+        A few guests among many calm ones are not asked: the round would cost more than it saves.
 
         Requests of `left_out` are not asked, nor sequences with a kept answer. Afterwards the sequences have their
         forced tokens, know whether they are suspended, and are marked if they end.
@@ -220,10 +225,10 @@ class GuestSession:
         if self._heard and (heard := self._heard & others.keys()):
             self._heard -= heard
             others = {seq_id: seq for seq_id, seq in others.items() if seq_id not in heard}
-        asked: dict[SeqId, Sequence] = {}
-        self._calm = {}
-        for seq_id, seq in others.items():
-            (self._calm if self.is_calm(seq) else asked)[seq_id] = seq
+        asked = {seq_id: seq for seq_id, seq in others.items() if not self.is_calm(seq)}
+        if asked and not fresh and self._are_too_few(asked.values()):
+            asked = {}
+        self._calm = {seq_id: seq for seq_id, seq in others.items() if seq_id not in asked} if asked else {**others}
         # Guests to be freed can wait for the message of `ask`.
         if asked or fresh or (self._freed and not self._calm):
             self._send(asked, fresh=fresh)
@@ -274,7 +279,7 @@ class GuestSession:
         return new_forks
 
     def may_ask_early(self, *, is_appended: bool, max_fuel: int) -> bool:
-        """Return whether all guests are calm and were told of a token or a splice.
+        """Return whether all guests are calm, but for too few, and were told of a token or a splice.
 
         `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if the
         token of a sequence may be the last: by its room, by a stop string, or because the request then costs more than
@@ -284,12 +289,27 @@ class GuestSession:
         if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
             return False
         least_room = 1 if is_appended else 2
+        wary = []
         for seq in bound.values():
-            if seq.room < least_room or seq.ending is not None or not self.is_calm(seq):
+            if seq.room < least_room or seq.ending is not None:
                 return False
+            if not self.is_calm(seq):
+                wary.append(seq)
             if not is_appended and (seq.sampling.stop or seq.group.fuel + SAMPLED_FUEL > max_fuel):
                 return False
-        return {op.id for op in self._posts} == bound.keys()
+        return {op.id for op in self._posts} == bound.keys() and (not wary or self._are_too_few(wary))
+
+    def _are_too_few(self, wary: Collection[Sequence]) -> bool:
+        """Return whether so few guests are not calm that a round for them costs the others more than it saves them.
+
+        A guest that wants more than to go on after all loses a step, as a calm guest does.
+        """
+        if len(wary) * max(_FEW, self._calm_rounds) > len(self._bound):
+            return False
+        return all(
+            len(seq.group.members) == 1 and seq.room > 0 and not (seq.guest.suspended or seq.guest.last_was_eos)
+            for seq in wary
+        )
 
     def ask_early(self, running: Seq[Sequence], expected_s: float) -> None:
         """Ask for the masks of the next step, after `may_ask_early`. `expected_s`: see `ask`."""
@@ -455,7 +475,7 @@ class GuestSession:
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
             if self._wishes.noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
-                self._wishes.apply_pre(seq, pre.result, was_calm=seq.seq_id in self._calm)
+                self._wishes.apply_pre(seq, pre.result, was_calm=seq.seq_id in self._calm and self.is_calm(seq))
             # A late guest may be about to stop. The reason of the end must not depend on timing.
             if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)

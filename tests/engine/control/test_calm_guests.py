@@ -256,6 +256,30 @@ def test_who_forces_often_is_soon_asked_first(engines: list[tuple[Engine, Script
     assert runtime.misses == 2
 
 
+@pytest.mark.parametrize(("num_calm", "is_asked_first"), [(8, True), (15, False)])
+def test_one_guest_among_many_is_not_asked_first(tiny_model: Path, num_calm: int, is_asked_first: bool) -> None:
+    """The one forces tokens again and again. The others go on, and are soon calm."""
+
+    class Forces(Fickle):
+        def pre(self) -> Any:
+            is_told = bool(self.calls) and self.calls[-1].startswith("post")
+            num_told = sum(call.startswith("post") for call in self.calls)
+            super().pre()
+            return FORCE if is_told and num_told % 3 == 1 else GO_ON
+
+    told = []
+    for calm_rounds in (_NEVER, 6):
+        host = ScriptedRuntime({"fickle": Fickle, "forces": Forces})
+        config = EngineConfig(model_dir=tiny_model, max_num_seqs=16, calm_rounds=calm_rounds, num_pages=400)
+        with Engine(config, runtime=host) as engine:
+            handles = [submit(engine, "fickle", {}, seed=number) for number in range(num_calm)]
+            handles.append(submit(engine, "forces", {}))
+            told.append([handle.wait().text for handle in handles])
+    assert told[0] == told[1]
+    assert "xyz" in told[0][-1]
+    assert (host.misses <= num_calm) == is_asked_first  # each of the others ends by a wish
+
+
 def test_who_is_told_of_the_end_is_asked_first(engines: list[tuple[Engine, ScriptedRuntime]]) -> None:
     """A guest told of an EOS most likely stops, so no forward pass is wasted."""
 
