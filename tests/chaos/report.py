@@ -8,7 +8,7 @@ from tests.chaos.clients import End, Ends
 from tests.chaos.faults import NONE
 from tests.chaos.plan import Fault
 
-_NAMES = {"aici": "API process", "aici-engine": "engine", "aicirt": "runtime", "aicirt-seq": "worker"}
+_NAMES = {"aici": "API process", "aici-engine": "engine", "aicirt": "runtime", "aicirt-pool": "pool of guests"}
 
 
 def of_requests(ends: Ends, seconds: float) -> str:

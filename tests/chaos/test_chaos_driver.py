@@ -15,7 +15,7 @@ from tests.chaos.plan import FAULTS, Fault, chosen, rounds
 from tests.chaos.run import ChaosRun, run_chaos
 from tests.chaos.served import Served, write_chat_model
 
-SHORT = ("kill aici-engine", "kill aicirt", "kill aicirt-seq", "freeze aicirt-seq", "memory aici", "disk aici-engine")
+SHORT = ("kill aici-engine", "kill aicirt", "kill aicirt-pool", "freeze aicirt-pool", "memory aici", "disk aici-engine")
 
 
 def test_every_round_has_every_fault_in_an_order_of_the_seed() -> None:
@@ -27,8 +27,8 @@ def test_every_round_has_every_fault_in_an_order_of_the_seed() -> None:
 
 
 def test_the_plan_has_every_component_that_must_be_killed_stopped_and_starved() -> None:
-    assert {"kill aici", "kill aici-engine", "kill aicirt", "kill aicirt-seq"} <= {str(fault) for fault in FAULTS}
-    assert {"freeze aici-engine", "freeze aicirt-seq", "stop aicirt-seq"} <= {str(fault) for fault in FAULTS}
+    assert {"kill aici", "kill aici-engine", "kill aicirt", "kill aicirt-pool"} <= {str(fault) for fault in FAULTS}
+    assert {"freeze aici-engine", "freeze aicirt-pool", "stop aicirt-pool"} <= {str(fault) for fault in FAULTS}
     assert {"disk", "descriptors", "memory"} <= {fault.kind for fault in FAULTS}
     with pytest.raises(ValueError, match="no such fault: kill nobody"):
         chosen(["kill nobody"])

@@ -50,16 +50,16 @@ def test_killing_the_runtime_ends_the_run_with_a_message() -> None:
 def test_killing_the_run_takes_its_runtime_along() -> None:
     with generating() as run:
         family = descendants(run.pid)
-        assert {"aicirt", "aicirt-seq"} <= {command(pid) for pid in family}
+        assert {"aicirt", "aicirt-pool"} <= {command(pid) for pid in family}
         run.kill()
         assert wait_until(lambda: not alive(family), 6), {pid: command(pid) for pid in alive(family)}
         aici("run", "--max-tokens", "1", "--regex", "a", "x")
         assert not shared_objects(run.pid)
 
 
-def test_killing_one_worker_fails_its_request_with_a_message() -> None:
+def test_killing_the_pool_of_a_guest_fails_its_request_with_a_message() -> None:
     with generating() as run:
-        worker = next(pid for pid in descendants(run.pid) if command(pid) == "aicirt-seq")
+        worker = next(pid for pid in descendants(run.pid) if command(pid) == "aicirt-pool")
         os.kill(worker, signal.SIGKILL)
         assert run.wait(10) == 1
         assert run.stderr is not None

@@ -189,6 +189,7 @@ class Guest:
             tables=_MAX_TABLES,
             memories=1,
         )
+        self._has_ended = False
         self._interrupted_word = ctypes.c_uint32(0)
         self._interrupted = memoryview(self._interrupted_word).cast("B").cast("I")
         self._store.set_epoch_deadline(1)
@@ -281,6 +282,8 @@ class Guest:
         Raise GuestTimeoutError after `interrupt`, GuestError for every other trap.
         """
         self._interrupted[0] = 0  # an interrupt that came after the intended call had ended
+        if self._has_ended:
+            raise GuestTimeoutError("ended")
         self._result[0] = argument
         error = self._entries[name]()
         if error or self._trap:
@@ -327,6 +330,11 @@ class Guest:
         """End the running call. Safe from any thread; no effect on later calls and on other guests."""
         self._interrupted[0] = 1
         self._engine.increment_epoch()
+
+    def end(self) -> None:
+        """End the running call and all later ones. Safe from any thread."""
+        self._has_ended = True  # first: a call clears the word, then looks here
+        self.interrupt()
 
     # The state of the guest, to be moved into another instance of the same module: see `movable.py`.
 

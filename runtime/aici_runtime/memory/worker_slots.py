@@ -29,6 +29,9 @@ from aici_runtime.wire import Proto
 NUM_WORKER_SLOTS = 512
 """The limit of guests that run at once, forks included. Half of the slots are for new guests, half for forks."""
 
+POOL_OWNER = 2
+"""The owner of the slots of pools, which count in no quota. The id of a user is odd."""
+
 POOL_GUESTS_MAX = 64
 """The limit of guests in one process, a pool, but for the forks of its guests."""
 
@@ -161,8 +164,10 @@ class WorkerSlotTable:
         To be called by one thread at a time, in the process that owns the half. When the side process and the stepper
         both take the last slot at once, the quota is exceeded by one.
         """
-        owners = self._owners.tolist()
-        self._quota.check(1 + NUM_WORKER_SLOTS - owners.count(0), 1 + owners.count(owner), hint=_HINT)
+        if owner != POOL_OWNER:
+            owners = self._owners.tolist()
+            num_guests = NUM_WORKER_SLOTS - owners.count(0) - owners.count(POOL_OWNER)
+            self._quota.check(1 + num_guests, 1 + owners.count(owner), hint=_HINT)
         for index in half:
             if self.words.load(_STATES + WORD_BYTES * index) == _FREE:
                 self._memories[index] = SlotMemory.create(self._slot_bytes)
@@ -201,10 +206,10 @@ class WorkerSlotTable:
     def attach(self, index: int, descriptor: int) -> "WorkerSlot":
         """Map the memory of a slot that another process has taken, and close the descriptor. Raises OSError."""
         try:
-            self._memories[index] = SlotMemory(self._slot_bytes, descriptor)
+            memory = self._memories[index] = SlotMemory(self._slot_bytes, descriptor)
         finally:
             os.close(descriptor)
-        return self.at(index)
+        return WorkerSlot(self, index, memory)  # `forget` of an earlier life may have come in between
 
     def unmap(self, slot: "WorkerSlot") -> None:
         """Unmap the memory of a slot in a fork of its worker."""

@@ -199,10 +199,11 @@ class GuestSequences:
             sequence = self._by_id[seq_id]
             if sequence.late is None or sequence.worker is None:
                 continue
-            if sequence.late.interrupted_at is None:
-                sequence.late.interrupted_at = now
+            if sequence.late.interrupted_at is None or sequence.pooled:  # again: the pool may have begun only now
                 self._supervisor.interrupt(sequence.worker)
-            elif now - sequence.late.interrupted_at > _LATE_KILL_GRACE_S:
+            sequence.late.interrupted_at = sequence.late.interrupted_at or now
+            grace_s = _POOL_KILL_GRACE_S if sequence.pooled else _LATE_KILL_GRACE_S
+            if now - sequence.late.interrupted_at > grace_s:
                 self._fail_timeout(sequence)
 
     def lower(self, seq_id: SeqId) -> None:

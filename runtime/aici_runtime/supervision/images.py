@@ -14,23 +14,26 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from aici_runtime.guests.snapshot import MAX_FILE_BYTES
+
 _MAX_KEYS = 1000
 """Keys remembered as seen."""
 
-_F_ADD_SEALS, _NOTHING_CHANGES = 1033, 0x1 | 0x2 | 0x4 | 0x8
+_F_ADD_SEALS, _CANNOT_GROW, _NOTHING_CHANGES = 1033, 0x4, 0x1 | 0x2 | 0x4 | 0x8
 
 
 class ImageKey(NamedTuple):
-    """`owner`: the id of a user (`owner_id`). `arg_hash`: of the argument."""
+    """`arg_hash`: of the argument."""
 
     module_id: str
-    owner: int
+    user: str
     arg_hash: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """`about`: what pools have to know of the guest beside its memory. `memory_bytes`: of the file."""
+    """`about`: what pools have to know of the guest beside its memory. `memory_bytes`: the size of the file, which may
+    have holes: whoever reads them fills them."""
 
     descriptor: int
     about: object
@@ -61,6 +64,8 @@ class Images:
         file = -1
         if found is None and makes and self._limit:
             file = os.memfd_create("aici-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+            os.ftruncate(file, MAX_FILE_BYTES)
+            fcntl.fcntl(file, _F_ADD_SEALS, _CANNOT_GROW)  # no limit of the pool counts the file
         try:
             yield found, file
         finally:
@@ -74,7 +79,7 @@ class Images:
             fcntl.fcntl(file, _F_ADD_SEALS, _NOTHING_CHANGES)
         except OSError:  # the pool may be anybody's by now, and still write
             return
-        image = Image(os.dup(file), about, 512 * os.fstat(file).st_blocks)
+        image = Image(os.dup(file), about, os.fstat(file).st_size)
         with self._lock:
             self._forget(key)
             self._seen[key] = image

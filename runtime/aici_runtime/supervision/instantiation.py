@@ -13,7 +13,7 @@ import orjson
 from aici_base.errors import AiciError, ControllerError, QuotaError, UnavailableError, UsageError
 from aici_runtime.channels import socket_frames
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field, uints
-from aici_runtime.memory.worker_slots import WorkerSlot, WorkerSlotTable, owner_id
+from aici_runtime.memory.worker_slots import POOL_OWNER, WorkerSlot, WorkerSlotTable, owner_id
 from aici_runtime.modules.registry import Registry
 from aici_runtime.supervision.images import ImageKey, Images
 from aici_runtime.supervision.pool_starts import Pool, PoolKey, PoolStarts
@@ -25,7 +25,6 @@ from aici_runtime.workers.worker_reports import WorkerReports
 
 _log = logging.getLogger(__name__)
 
-_POOL_USER = "aicirt-pool"
 _TRIES = 2
 """The first pool may have been killed."""
 
@@ -73,7 +72,7 @@ class Instantiator:
     def instantiate(self, req_id: str, request: ChannelRequest) -> bytes:
         """Return the SeqResult for the engine, once the guest waits for the first step and the supervisor knows."""
         order = self._order(request)
-        slot = self._take_slot(request.auth.user)
+        slot = self._take_slot(owner_id(request.auth.user))
         try:
             answer = self._bring_up(slot, order)
             # In protocol v2 a failed guest exists all the same and reports the failure at every step.
@@ -86,10 +85,10 @@ class Instantiator:
         self._reports.ready(req_id, slot, has_failed=bool(answer["error"]))
         return orjson.dumps(answer["reply"])
 
-    def _take_slot(self, user: str) -> WorkerSlot:
+    def _take_slot(self, owner: int) -> WorkerSlot:
         """Take a slot, which this process has to report as ready or failed."""
         with self._slot_lock:
-            slot = self._table.take(self._table.guest_half, owner_id(user))
+            slot = self._table.take(self._table.guest_half, owner)
         try:
             self._reports.taken(slot.index, self._table.descriptor(slot))
         except BaseException:
@@ -130,10 +129,11 @@ class Instantiator:
             {"compiled": str(compiled), "snapshot": snapshot and str(snapshot)},
             {"module_arg": module_arg},
             {"prompt": prompt, "protocol": self._table.protocol, "seed": _seed(request.body)},
+            request.auth.user,
         )
 
     def _bring_up(self, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any]:
-        key = PoolKey(order.key.module_id, self._table.owner(slot))
+        key = PoolKey(order.key.module_id, order.user)
         for _ in range(_TRIES if self._pools.take_in(key.module_id) else 0):
             with self._pools.taken(key, lambda: self._start_pool(order)) as pool:
                 if pool is None:
@@ -145,7 +145,7 @@ class Instantiator:
     def _join(self, pool: Pool, slot: WorkerSlot, order: "_StartOrder") -> dict[str, Any] | None:
         """Start the guest in a pool. None: the pool is gone, perhaps in the middle. A pool that takes too long gets no
         further guest."""
-        key = ImageKey(order.key.module_id, self._table.owner(slot), order.key.arg_hash)
+        key = ImageKey(order.key.module_id, order.user, order.key.arg_hash)
         try:
             with self._images.find(key) as (image, file):
                 message = order.argument | order.request | ({} if image is None else {"image": image.about})
@@ -170,8 +170,8 @@ class Instantiator:
     def _start_pool(self, order: "_StartOrder") -> Pool | None:
         """Start a pool for the module. None: guests start in processes of their own, and will report the reason."""
         try:
-            slot = self._take_slot(_POOL_USER)
-        except QuotaError:
+            slot = self._take_slot(POOL_OWNER)
+        except (QuotaError, OSError):
             return None
         try:
             sock = self._spawn_worker(slot)
@@ -179,7 +179,7 @@ class Instantiator:
             if self._wait_up(sock, message, closing=False)["error"]:
                 self._pools.refuse(order.key.module_id)
                 raise ControllerError("guests of the module cannot share a process")
-        except AiciError:
+        except (AiciError, OSError):
             self._give_up(slot)
             return None
         self._table.forget(slot)
@@ -329,6 +329,7 @@ class _StartOrder:
     module: dict[str, object]
     argument: dict[str, object]
     request: dict[str, object]
+    user: str
 
     @property
     def guest(self) -> dict[str, object]:

@@ -27,15 +27,13 @@ _MAX_KEYS = 32
 
 
 class PoolKey(NamedTuple):
-    """`owner`: the id of a user (`owner_id`)."""
-
     module_id: str
-    owner: int
+    user: str
 
 
 class Pool:
-    """The side process's handle of a pool. Without the socket that the handle owns, the pool takes in no guest and ends
-    with its last. `lock`: held while a guest starts."""
+    """The side process's handle of a pool. After the end of the socket that the handle owns, the pool takes in no guest
+    and ends with its last. `lock`: held while a guest starts."""
 
     def __init__(self, control: socket.socket, slot: WorkerSlot) -> None:
         self._control = control
@@ -63,7 +61,8 @@ class Pool:
     def end(self) -> None:
         """Take in no further guest. Idempotent."""
         self.has_ended = True
-        self._control.close()
+        with contextlib.suppress(OSError):
+            self._control.shutdown(socket.SHUT_RDWR)  # not closed: another thread may be about to ask
 
 
 @dataclass(slots=True, eq=False)

@@ -143,8 +143,8 @@ class WorkerSupervisor:
             times = [*self._abandoned.values(), *(at for _, at in self._unbound.values())]
             if self._lowers_slow:
                 for index, at in self._starting.items():
-                    if at <= now and not self._workers[index].dead:
-                        self._workers[index].lower()
+                    if at <= now and (worker := self._workers.get(index)) is not None and not worker.dead:
+                        worker.lower()
                     elif at > now:
                         times.append(at)
         soonest = min(times, default=math.inf)
@@ -234,7 +234,7 @@ class WorkerSupervisor:
         self._read_reports()
         with self._lock:
             for index in self._table.guest_half:
-                if index in self._starting:
+                if index in self._starting and index in self._workers:
                     self._release(self._workers[index])
                 elif index not in self._workers and not self._table.at(index).is_free():
                     self._table.free(self._table.at(index))
@@ -349,6 +349,9 @@ class WorkerSupervisor:
             case {"taken": int(index)}:
                 if fds:
                     self._table.attach(index, fds[0])
+            case {"ready": int(index), "req_id": str(req_id)} if index not in self._workers:
+                _log.warning("the guest of %s is lost: its process could not be watched", req_id)
+                self._table.free(self._table.at(index))
             case {"ready": int(index), "req_id": str(req_id), "failed": bool(has_failed)}:
                 if self._starting.pop(index, None) is not None and self._workers[index].pool is None:
                     self._workers[index].restore()
@@ -372,7 +375,9 @@ class WorkerSupervisor:
                 is_known = (
                     pool is not None and pool.is_pool and pool.pid == sender and key == self._table.at(index).key()
                 )
-                if pool is not None and is_known and generation == self._generation:
+                known = self._workers.get(index)
+                is_free = known is None or known.dead
+                if pool is not None and is_known and is_free and generation == self._generation:
                     self._join(self._table.at(index), pool)
                     self._starting[index] = math.inf  # the others of the pool do not compute with what is left
             case {"left": int(index), "key": str(key)}:

@@ -19,7 +19,7 @@ from aici_runtime.guests import snapshot
 from aici_runtime.guests.driver import SetupError
 from aici_runtime.guests.guest import Memory
 from aici_runtime.guests.guest_state import GuestState
-from aici_runtime.memory.worker_slots import WorkerSlot
+from aici_runtime.memory.worker_slots import BY_POOL, WorkerSlot
 from aici_runtime.workers.guest_setup import WorkerContext, bring_up, start_guest
 from aici_runtime.workers.request_variables import RequestVariables
 from aici_runtime.workers.startup import SPAWN_REQUEST
@@ -52,10 +52,16 @@ class PoolBirths:
 
     def run(self) -> None:
         """Start guests until `control` ends."""
+        try:
+            self._run()
+        finally:  # also after a failure, such as a lack of memory: else nobody would read the end of `control`
+            self._control.close()
+            self._pool.take_in_no_more()
+
+    def _run(self) -> None:
         while True:
             message, fds, _, _ = socket.recv_fds(self._control, SPAWN_REQUEST.size, 3)
             if not message:
-                self._pool.take_in_no_more()
                 return
             if len(fds) < 2:  # no descriptor was left: the side process reads the end of the stream
                 _close(fds)
@@ -80,8 +86,11 @@ class PoolBirths:
         except SetupError as error:
             self._leave(slot)
             answer = {"error": str(error)}
-        with contextlib.suppress(BrokenPipeError):  # the supervisor hears of it, and lets the guest leave
+        try:
             socket_frames.send(setup, orjson.dumps(answer))
+        except BrokenPipeError:  # nobody will bind the guest
+            slot.request_leave()
+            self._pool.slot.ring(BY_POOL)
 
     def _start(self, slot: WorkerSlot, order: dict[str, Any], image: int) -> dict[str, object]:
         """Start a guest and bring it up. Raises SetupError without a guest; another failure is in the answer.
@@ -121,8 +130,8 @@ class PoolBirths:
         return answer | made
 
     def _leave(self, slot: WorkerSlot) -> None:
+        self._context.table.forget(slot)  # first: the slot may be another guest's after the report
         self._context.reports.left(slot)
-        self._context.table.forget(slot)
 
 
 def _close(descriptors: Iterable[int]) -> None:

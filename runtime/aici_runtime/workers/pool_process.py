@@ -8,6 +8,7 @@ The pool's own slot takes `clone`, and carries the bell. The stepper rings the b
 slots of guests, or after asking guests to leave.
 """
 
+import gc
 import os
 import socket
 from typing import NoReturn
@@ -19,6 +20,7 @@ from aici_runtime.guests.driver import GuestDriver, SetupError
 from aici_runtime.guests.guest import Guest, GuestError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.movable import MOVABLE
+from aici_runtime.guests.wasmtime_engine import MAX_STACK_BYTES
 from aici_runtime.memory.worker_slots import BY_POOL, POOL_GUESTS_MAX, WorkerSlot
 from aici_runtime.workers import worker_requests
 from aici_runtime.workers.guest_server import GuestServer
@@ -29,6 +31,9 @@ from aici_runtime.workers.startup import WorkerStartup, receive_memory
 from aici_runtime.workers.watchdog import Watchdog
 
 PROCESS_NAME = "aicirt-pool"
+
+_STACK_BYTES = 8 * MAX_STACK_BYTES
+"""Guests start on the stack of a thread, below frames of Python."""
 
 
 def main(context: WorkerContext, startup: WorkerStartup, watchdog: Watchdog, order: dict[str, str]) -> NoReturn:
@@ -45,7 +50,8 @@ def main(context: WorkerContext, startup: WorkerStartup, watchdog: Watchdog, ord
     watchdog.start()
     pool = PoolProcess(context, startup.slot, startup.control, watchdog)
     births = PoolBirths(context, module, snapshot, pool, watchdog, control=startup.keep({"error": ""}))
-    process.start_thread(births.run)
+    gc.enable()  # the spawner, which makes no garbage, has switched it off
+    process.start_thread(births.run, stack_bytes=_STACK_BYTES)
     pool.serve()
 
 
@@ -123,17 +129,20 @@ class PoolProcess:
             self.slot.tell_guests(len(self._servers))
             is_last = not self._takes_in and not self._servers
         server.close()
+        self._context.table.forget(server.slot)  # first: the slot may be another guest's after the report
         self._context.reports.left(server.slot)
-        self._context.table.forget(server.slot)
         if is_last:
             os._exit(0)
 
     def _clone(self, request: bytes) -> bytes:
         """Fork a guest into a slot whose memory has come on `control`."""
         _, seq_id, number, parent_number = worker_requests.HEAD.unpack_from(request)
-        slot = self._context.table.attach(number, receive_memory(self._control))
         parent = self._servers[parent_number]
         memory = parent.guest.memory
+        try:
+            slot = self._context.table.attach(number, receive_memory(self._control))
+        except OSError as error:
+            return f"cannot fork: {error}".encode()
         try:
             guest = make_guest(self._context, parent.guest.module)
             pages = {page: memory.page(page) for page in memory.pages()}

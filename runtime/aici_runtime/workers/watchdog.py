@@ -69,7 +69,9 @@ class Watchdog:
         """Interrupt the guest with a cancelled request, and guests that are to leave a pool. A cancellation that
         arrives late must not hit the next request."""
         for server in servers:
-            if server.is_busy and (server.slot.is_cancelled() or server.slot.is_leaving()):
+            if server.slot.is_leaving():
+                server.guest.end()
+            elif server.is_busy and server.slot.is_cancelled():
                 server.guest.interrupt()
         if (newborn := self.newborn) is not None and newborn[0].is_leaving():
-            newborn[1].interrupt()
+            newborn[1].end()

@@ -21,19 +21,20 @@ def write(images: Images, key: ImageKey, size: int = 4096) -> bool:
     """Ask for the image of a key, and write one if there is none. Return whether there was one."""
     with images.find(key) as (image, file):
         if file >= 0:
+            os.ftruncate(file, size)
             os.write(file, b"x" * size)
             images.keep(key, file, {"handle": 1})
         return image is not None
 
 
-def key(argument: str, owner: int = 1) -> ImageKey:
-    return ImageKey("module", owner, argument.encode())
+def key(argument: str, user: str = "one") -> ImageKey:
+    return ImageKey("module", user, argument.encode())
 
 
 def test_a_key_has_an_image_from_the_third_request_on() -> None:
     images = Images(limit=4, memory_max_bytes=1 << 20)
     assert [write(images, key("a")) for _ in range(4)] == [False, False, True, True]
-    assert not write(images, key("a", owner=2))
+    assert not write(images, key("a", user="two"))
     with images.find(key("a")) as (image, file):
         assert image is not None
         assert (image.about, os.pread(image.descriptor, 2, 0), file) == ({"handle": 1}, b"xx", -1)

@@ -1,6 +1,7 @@
 """The process's side of the loop in C: buffers, host functions, the lock. One per process, made before any fork."""
 
 import ctypes
+import itertools
 import mmap
 from ctypes import addressof, byref
 from types import TracebackType
@@ -46,6 +47,7 @@ class NativeHost:
         """`result_max`: the largest result of a callback, in bytes."""
         self._code = code
         self._states: dict[int, GuestState] = {}
+        self._numbers = itertools.count(1)
         self._functions: list[CHostFunction] = []
         size = mask_bytes(masks.bits.vocab_size)
         # Pages that no call needs stay untouched. Private: forks must not share what passes through.
@@ -90,7 +92,7 @@ class NativeHost:
 
     def add(self, state: "GuestState") -> int:
         """Return a number for the state of a guest."""
-        number = max(self._states, default=0) + 1
+        number = next(self._numbers)
         self._states[number] = state
         return number
 

@@ -47,6 +47,11 @@ static int call(struct host *host, struct guest *guest, const void *function, co
                 uint32_t usual_len) {
     struct call *made = &guest->calls[guest->num_calls++];
     __atomic_store_n(guest->interrupted, 0, __ATOMIC_RELEASE); /* an interrupt after the end of the intended call */
+    __atomic_thread_fence(__ATOMIC_SEQ_CST); /* either the watchdog interrupts after the store, or the word is seen */
+    if (load(guest->slot, host->layout.leave) != 0) {
+        *made = (struct call){0};
+        return 0;
+    }
     value values[2] = {{.i32 = guest->handle}};
     host->has_result = host->has_mask = host->has_used_python = 0;
     host->takes_mask = function == guest->mid;
