@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aici_base.errors import ControllerError
+from aici_base.errors import AiciError, ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, owner_id
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.protocol.test_both_protocols import (
     CAPABILITIES,
@@ -141,6 +141,51 @@ def test_guests_of_two_users_or_modules_share_no_process(runtime: Runtime) -> No
     three = [bind(runtime, wat.plain()), bind(runtime, wat.plain(), user="two"), bind(runtime, SPINNING)]
     assert len(pools(runtime)) == 3
     assert mid(runtime, *three) == dict.fromkeys(three, "")
+
+
+def test_users_with_the_same_number_share_no_process(runtime: Runtime) -> None:
+    one, other = "user-2289854", "user-8022000"
+    assert owner_id(one) == owner_id(other)
+    two = [bind(runtime, wat.plain(), user=user) for user in (one, other)]
+    assert len(pools(runtime)) == 2
+    assert mid(runtime, *two) == dict.fromkeys(two, "")
+
+
+def test_pools_take_the_places_of_no_guests(start_runtime: Callable[..., Runtime]) -> None:
+    runtime = start_runtime(extra_args=(*POOL, "--max-instances=3"))
+    for number in range(4):
+        free(runtime, bind(runtime, wat.plain(), user=f"user {number}"))
+        assert wait_until(lambda number=number: used_slots(runtime.pid) == number + 1, 10)
+    three = [bind(runtime, wat.plain()) for _ in range(3)]
+    assert mid(runtime, *three) == dict.fromkeys(three, "")
+
+
+def test_a_start_may_use_the_whole_stack_of_a_guest(runtime: Runtime) -> None:
+    """A module that recurses 20,000 times, in a thread of the pool, beside another guest."""
+    deep = """(func $deep (param $n i32) (result i32) (if (result i32) (local.get $n)
+        (then (i32.add (i32.const 1) (call $deep (i32.sub (local.get $n) (i32.const 1))))) (else (i32.const 0))))"""
+    create = f"(if (i32.eq {_LENGTH} (i32.const 4)) (then (drop (call $deep (i32.const 20000))))) (i32.const 7)"
+    wasm = wat.Module().build(create=create, extra=deep)
+    two = [bind(runtime, wasm), bind(runtime, wasm, "deep")]
+    assert len(pools(runtime)) == 1
+    assert mid(runtime, *two) == dict.fromkeys(two, "")
+
+
+def test_a_guest_whose_asker_has_died_leaves(runtime: Runtime) -> None:
+    """The pool reads the request only after the death of the side process."""
+    free(runtime, bind(runtime, wat.plain()))
+    (pool,) = pools(runtime)
+    (side,) = [pid for pid in descendants(runtime.pid) if command(pid) == "aicirt-side"]
+    os.kill(pool, signal.SIGSTOP)
+    _, started = start(runtime, wat.plain())
+    assert wait_until(lambda: used_slots(runtime.pid) == 2, 10)
+    os.kill(side, signal.SIGKILL)
+    assert wait_until(lambda: side not in descendants(runtime.pid), 10)
+    os.kill(pool, signal.SIGCONT)
+    with pytest.raises(AiciError):
+        started.result()
+    assert wait_until(lambda: pool not in pools(runtime), 10)
+    assert wait_until(lambda: used_slots(runtime.pid) == 0, 10)
 
 
 def test_guests_of_named_modules_share_processes(start_runtime: Callable[..., Runtime]) -> None:
