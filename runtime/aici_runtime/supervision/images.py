@@ -40,6 +40,10 @@ class Image:
     memory_bytes: int
 
 
+_REFUSED = Image(-1, None, 0)
+"""In the place of an image that there cannot be."""
+
+
 class Images:
     """Keep at most `limit` images and `memory_max_bytes` in total; forget the least recently used."""
 
@@ -48,21 +52,22 @@ class Images:
         self._memory_max_bytes = memory_max_bytes
         self._lock = threading.Lock()
         self._seen: OrderedDict[ImageKey, Image | None] = OrderedDict()  # least recently used first
-        self._refused: set[str] = set()
 
     @contextlib.contextmanager
     def find(self, key: ImageKey) -> Iterator[tuple[Image | None, int]]:
         """Yield the image of a key; and, for a key seen before that has none, an empty file for an image, else -1.
         Both descriptors are open until the end of the context. `keep` may take the file over."""
         with self._lock:
-            image, makes = self._seen.get(key), key in self._seen and key.module_id not in self._refused
+            image, makes = self._seen.get(key), key in self._seen
             self._seen[key] = image
             self._seen.move_to_end(key)
             if len(self._seen) > _MAX_KEYS:
                 self._forget(next(iter(self._seen)))
-            found = None if image is None else Image(os.dup(image.descriptor), image.about, image.memory_bytes)
+            found = None
+            if image is not None and image is not _REFUSED:
+                found = Image(os.dup(image.descriptor), image.about, image.memory_bytes)
         file = -1
-        if found is None and makes and self._limit:
+        if image is None and makes and self._limit:
             file = os.memfd_create("aici-image", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.ftruncate(file, MAX_FILE_BYTES)
             fcntl.fcntl(file, _F_ADD_SEALS, _CANNOT_GROW)  # no limit of the pool counts the file
@@ -86,9 +91,11 @@ class Images:
             while (kept := self._kept()) and (len(kept) > self._limit or sum(kept.values()) > self._memory_max_bytes):
                 self._forget(next(iter(kept)))
 
-    def refuse(self, module_id: str) -> None:
-        """Remember that guests of the module have no image: what they do with an argument depends on more."""
-        self._refused.add(module_id)
+    def refuse(self, key: ImageKey) -> None:
+        """Remember that there is no image of a key: what the guest does with the argument depends on more."""
+        with self._lock:
+            self._forget(key)
+            self._seen[key] = _REFUSED
 
     def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
         """Forget the images of removed modules. `is_gone` tells whether a module id was removed."""
@@ -99,8 +106,10 @@ class Images:
 
     def _kept(self) -> dict[ImageKey, int]:
         """Return the memory of every image, least recently used first."""
-        return {key: image.memory_bytes for key, image in self._seen.items() if image is not None}
+        kept = ((key, image) for key, image in self._seen.items() if image is not None and image is not _REFUSED)
+        return {key: image.memory_bytes for key, image in kept}
 
     def _forget(self, key: ImageKey) -> None:
-        if (image := self._seen.pop(key, None)) is not None:
+        image = self._seen.pop(key, None)
+        if image is not None and image is not _REFUSED:
             os.close(image.descriptor)

@@ -156,7 +156,7 @@ class Instantiator:
                     if "image" in answer:
                         self._images.keep(key, file, answer["image"])
                     else:
-                        self._images.refuse(key.module_id)
+                        self._images.refuse(key)
                 return answer
         except OSError:
             pool.end()

@@ -68,6 +68,14 @@ def test_no_image_is_kept_that_somebody_can_still_write() -> None:
             os.write(file, b"x")
 
 
+def test_a_refused_key_has_no_image_and_others_have() -> None:
+    images = Images(limit=2, memory_max_bytes=1 << 20)
+    write(images, key("a"))
+    images.refuse(key("a"))
+    assert [write(images, key("a")) for _ in range(2)] == [False, False]
+    assert [write(images, key("b")) for _ in range(3)] == [False, False, True]
+
+
 def test_descriptors_are_given_back() -> None:
     before = len(os.listdir("/proc/self/fd"))
     images = Images(limit=2, memory_max_bytes=1 << 20)
