@@ -1,8 +1,9 @@
 """Measure what a guest costs to start, to fork, to stop and to keep; and a ping, which reaches no guest."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from aici_controllers.mask_bench.measure import percentile
@@ -59,20 +60,12 @@ def measure_life(
                     _starts_and_ends(runtime, vocabulary, add)
         with open_runtime(vocabulary, APART[0]) as runtime:
             program = sparse(runtime, vocabulary)
-            for number in range(2 + _PER_ROUND):
-                took = _instantiate(runtime, program)
-                if number >= 2:  # the second request makes the template
-                    add("instantiate, from a template", took)
-            for number in range(2 + _PER_ROUND):
-                took = _instantiate(runtime, replace(program, arg=f"{program.arg}|{number}"))
-                if number >= 2:  # the second request makes the template of the module
-                    add("instantiate, new argument", took)
+            others = [replace(program, arg=f"{program.arg}|{number}") for number in range(2 + _PER_ROUND)]
+            for what, programs in (("from a template", [program] * len(others)), ("new argument", others)):
+                _warm_starts(runtime, programs, partial(add, f"instantiate, {what}"))
         with open_runtime(vocabulary, POOLED[0]) as runtime:
-            program = sparse(runtime, vocabulary)
-            for number in range(1 + _PER_ROUND):
-                took = _instantiate(runtime, program)
-                if number >= 1:  # the first request starts the pool
-                    add("instantiate, in a pool", took)
+            programs = [sparse(runtime, vocabulary)] * (2 + _PER_ROUND)
+            _warm_starts(runtime, programs, partial(add, "instantiate, in a pool"))
     for what, values in seconds.items():
         yield LifeRow(what=what, values=[1e6 * value for value in values])
     for variant in (APART[0], POOLED[0]):
@@ -96,6 +89,14 @@ def _starts_and_ends(runtime: Runtime, vocabulary: BenchVocabulary, add: Callabl
         for _ in range(_PER_ROUND if name == "trap" else 1):
             with V1Fleet(runtime, failing, 1) as fleet:
                 add(name, fleet.failing_mid() - limit_s)
+
+
+def _warm_starts(runtime: Runtime, programs: Sequence[Program], add: Callable[[float], None]) -> None:
+    """Start the guests one after another. The first two make the pool, and the template or image of the others."""
+    for number, program in enumerate(programs):
+        took = _instantiate(runtime, program)
+        if number >= 2:
+            add(took)
 
 
 def _instantiate(runtime: Runtime, program: Program) -> float:

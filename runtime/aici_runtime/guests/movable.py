@@ -1,8 +1,9 @@
-"""Prepare modules whose guests can move into another instance of the same module.
+"""Prepare modules whose guests can be copied into another instance of the same module: forks in pools, snapshots and
+images.
 
-A guest can move if its whole state is visible to the runtime: linear memory and globals. `prepare` exports the globals
-under reserved names if nothing else can change: no instruction that writes a table, no passive segment to drop, no
-start function to run again. `prepare` returns any other module unchanged, and guests of such a module do not move.
+A guest is *movable* if its whole state is visible to the runtime: linear memory and globals. `prepare` exports the
+globals under reserved names if nothing else can change: no instruction that writes a table, no passive segment to drop,
+no start function to run again. `prepare` returns any other module unchanged; guests of such a module are not copied.
 """
 
 import re

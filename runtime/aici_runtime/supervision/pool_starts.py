@@ -17,7 +17,8 @@ from aici_runtime.memory.worker_slots import POOL_GUESTS_MAX, WorkerSlot
 from aici_runtime.workers.startup import SPAWN_REQUEST, with_memory
 
 _PATIENCE_S = 0.05
-"""The longest wait for guests that start before. A start takes about a millisecond; with a large argument, seconds."""
+"""The longest wait for one guest that starts before. A start takes a millisecond or two; with a large argument,
+seconds."""
 
 _MANY_GUESTS = 8
 """With so many guests in its pools, a module gets a further pool, as long as there are cores."""
@@ -33,12 +34,13 @@ class PoolKey(NamedTuple):
 
 class Pool:
     """The side process's handle of a pool. After the end of the socket that the handle owns, the pool takes in no guest
-    and ends with its last. `lock`: held while a guest starts."""
+    and ends with its last. `lock`: held while a guest starts. `num_starts`: those that are over."""
 
     def __init__(self, control: socket.socket, slot: WorkerSlot) -> None:
         self._control = control
         self._slot = slot
         self.lock = threading.Lock()
+        self.num_starts = 0
         self.has_ended = False
 
     @property
@@ -96,12 +98,13 @@ class PoolStarts:
     def taken(self, key: PoolKey, make: Callable[[], Pool | None]) -> Iterator[Pool | None]:
         """Yield a pool that starts no other guest meanwhile. None: start the guest in a process of its own."""
         pool = self._choose(key, make)
-        if pool is None or not pool.lock.acquire(timeout=_PATIENCE_S):
+        if pool is None or not _has_turn(pool):
             yield None
             return
         try:
             yield None if pool.has_ended else pool
         finally:
+            pool.num_starts += 1
             pool.lock.release()
 
     def drop_modules(self, is_gone: Callable[[str], bool]) -> None:
@@ -125,6 +128,16 @@ class PoolStarts:
                 if best is not None:
                     entry.pools.append(best)
             return best
+
+
+def _has_turn(pool: Pool) -> bool:
+    """Wait for the pool's lock as long as starts go on. Return False if one of them takes too long."""
+    seen = pool.num_starts
+    while not pool.lock.acquire(timeout=_PATIENCE_S):
+        if pool.num_starts == seen:
+            return False
+        seen = pool.num_starts
+    return True
 
 
 def _end(entry: _Entry) -> None:

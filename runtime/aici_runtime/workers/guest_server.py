@@ -44,7 +44,7 @@ class GuestServer:
         self.use_slot(slot)
 
     def use_slot(self, slot: WorkerSlot) -> None:
-        """Serve a slot from now on, after a fork or a move."""
+        """Serve a slot from now on, after a fork."""
         self.slot = slot
         if self.guest.abi == "v2":
             slot.set_computes_mask_in_pre()

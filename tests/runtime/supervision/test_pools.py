@@ -137,6 +137,17 @@ def test_many_guests_share_as_many_processes_as_were_asked_for(runtime: Runtime)
     assert mid(runtime, *many) == dict.fromkeys(many, "")
 
 
+def test_guests_that_start_at_once_wait_for_each_other(runtime: Runtime) -> None:
+    """Each start takes some milliseconds, and all together far longer than a guest waits for one start."""
+    count = "(i32.store (i32.const 0x20000) (i32.add (i32.load (i32.const 0x20000)) (i32.const 1)))"
+    loop = f"(loop $again {count} (br_if $again (i32.lt_u (i32.load (i32.const 0x20000)) (i32.const 30000000))))"
+    wasm = wat.Module().build(create=f"{loop} (i32.const 7)")
+    free(runtime, bind(runtime, wasm))
+    for _, started in [start(runtime, wasm, str(number)) for number in range(32)]:
+        started.result()
+    assert [command(pid) for pid in descendants(runtime.pid)].count("aicirt-seq") < 8  # none, but on a busy machine
+
+
 def test_guests_of_two_users_or_modules_share_no_process(runtime: Runtime) -> None:
     three = [bind(runtime, wat.plain()), bind(runtime, wat.plain(), user="two"), bind(runtime, SPINNING)]
     assert len(pools(runtime)) == 3
