@@ -1,5 +1,6 @@
 """Make the components of an engine and connect them."""
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -88,8 +89,9 @@ def build_components(
     on_step: Callable[[], None] | None = None,
     heartbeat: Heartbeat | None = None,
     on_guest_time: Callable[[GuestTimes], None] | None = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> EngineComponents:
-    """Load the model and make the components.
+    """Load the model and make the components. `clock`: see `EarlyGuests`.
 
     Raises UsageError if the folder cannot be served, or does not fit the vocabulary of `runtime`.
     """
@@ -97,7 +99,7 @@ def build_components(
     compute = choose_device(config, has_gpu=config.device != "cpu" and has_gpu())
     executor = make_executor(config, compute)
     try:
-        return _connect(config, executor, runtime, on_step, heartbeat or Heartbeat(), on_guest_time)
+        return _connect(config, executor, runtime, on_step, heartbeat or Heartbeat(), on_guest_time, clock)
     except BaseException:
         executor.close()
         raise
@@ -110,6 +112,7 @@ def _connect(
     on_step: Callable[[], None] | None,
     heartbeat: Heartbeat,
     on_guest_time: Callable[[GuestTimes], None] | None,
+    clock: Callable[[], float],
 ) -> EngineComponents:
     shared = share_components(
         config,
@@ -141,6 +144,7 @@ def _connect(
         kept_eos=shared.kept_eos,
         replay_timeout_s=config.replay_timeout_s,
         heartbeat=heartbeat,
+        clock=clock,
     )
     return EngineComponents(
         loop,

@@ -7,6 +7,7 @@ mark a sequence to end, and `LiveSequences.finish_ended` ends the marked sequenc
 import contextlib
 import logging
 import queue
+import time
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from aici_base.errors import AiciError, RuntimeDiedError
 from aici_base.ids import SeqId
 from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.control.session import GuestSession
+from aici_engine.early_guests import EarlyGuests
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.heartbeat import Heartbeat
@@ -43,7 +45,8 @@ def _nothing() -> None: ...
 class EngineLoop(ABC):
     """Owns the inbox. `fatal`: the error that ended the engine, or `None`. Subclasses compute the steps.
 
-    `on_fatal`: called when the engine has failed and all requests have ended. Set before `run`.
+    `on_fatal`: called when the engine has failed and all requests have ended. Set before `run`. `clock`: see
+    `EarlyGuests`.
     """
 
     def __init__(
@@ -53,12 +56,14 @@ class EngineLoop(ABC):
         session: GuestSession,
         output: EventOutput,
         heartbeat: Heartbeat,
+        clock: "Callable[[], float]" = time.monotonic,
     ) -> None:
         self._queue = queue_
         self._session = session
         self._output = output
         self._heartbeat = heartbeat
         self._live = LiveSequences(queue_, session, output)
+        self._early = EarlyGuests(session, self._live, clock=clock)
         self.profile = Profile()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
@@ -247,10 +252,13 @@ class EngineLoop(ABC):
 
     def _tell_ready(self, seq: Sequence, error: BaseException | None, number: int) -> None:
         """Called on the thread of the runtime's client, or on the engine's: see `_ready`."""
+        self._early.tell(seq, has_started=error is None)
         self._inbox.put(lambda: self._ready(seq, error, number))
 
     def _ready(self, seq: Sequence, error: BaseException | None, number: int) -> None:
         """The guest of a sequence has started, or not. `number`: of the runtime that was asked."""
+        if self._early.leave(seq):
+            return
         if seq.progress.phase is Phase.ENDED:
             if error is None:
                 self._live.talk(self._session.drop, seq)
@@ -281,7 +289,10 @@ class EngineLoop(ABC):
 
     def _accept(self, seq: Sequence) -> None:
         self._output.accepted(seq)
-        self._queue.add(seq)
+        if seq.controller is not None:
+            self._session.started(seq)
+        if seq.progress.phase is Phase.NEW:
+            self._queue.add(seq)
 
     def _stop(self) -> None:
         self._stopping = True

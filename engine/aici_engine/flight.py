@@ -19,6 +19,7 @@ from aici_base.errors import AiciError
 from aici_base.ids import SeqId
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.control.session import GuestAnswer, GuestSession, NewFork
+from aici_engine.early_guests import EarlyGuests
 from aici_engine.event_output import EventOutput
 from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, PendingStep, StateLostError
@@ -99,6 +100,7 @@ class FlightRunner:
         sampler: Sampler[Any],
         output: EventOutput,
         live: LiveSequences,
+        early: EarlyGuests,
         profile: Profile,
         heartbeat: Heartbeat | None = None,
     ) -> None:
@@ -109,6 +111,7 @@ class FlightRunner:
         self._sampler = sampler
         self._output = output
         self._live = live
+        self._early = early
         self._profile = profile
         self._heartbeat = heartbeat or Heartbeat()
         self._flights: deque[Flight] = deque()
@@ -164,6 +167,10 @@ class FlightRunner:
         self._profile.lap("forward")
         began = time.monotonic()
         answers = self._read_answers() if flight.answers is None else flight.answers
+        if early := self._early.those_of([chunk.seq for chunk in flight.plan.chunks if chunk.samples]):
+            answers = self._join(
+                early, answers, is_alone=len(early) == len(flight.plan.chunks), step_s=began - flight.began_at
+            )
         waited_s = time.monotonic() - began
         self._profile.lap("answers")
         self._remove(flight)
@@ -172,6 +179,25 @@ class FlightRunner:
             flight.plan, rows, spoiled, answers, flight.new_forks,
             began_at=flight.began_at, forward_s=began - flight.began_at, waited_s=waited_s, states=states,
         )  # fmt: skip
+
+    def _join(
+        self, early: list[Sequence], answers: dict[SeqId, GuestAnswer], *, is_alone: bool, step_s: float
+    ) -> dict[SeqId, GuestAnswer]:
+        """Let guests join that have started meanwhile. The sequences of the others wait. Return all answers."""
+        # The next message to the runtime overwrites the masks.
+        kept = {seq_id: answer.copy() for seq_id, answer in answers.items()}
+        kept |= self._early.join(early, self._admit, is_alone=is_alone, step_s=step_s)
+        for seq in self._early.those_of(early):
+            self._early.miss(seq)
+            self._session.wait_for_start(seq)
+        return kept
+
+    def _admit(self, started: list[Sequence]) -> list[Sequence]:
+        for seq in started:
+            self._output.accepted(seq)
+            self._session.started(seq)
+        self._output.flush()
+        return started
 
     def abandon(self) -> None:
         """Give up all flights. Their guests are heard, and their new forks run; no sequence gets a token."""
@@ -206,7 +232,7 @@ class FlightRunner:
 
     def _ask_guests(self, plan: StepPlan) -> list[NewFork]:
         """Let guests begin to compute their masks. Return the new forks."""
-        asked = [chunk.seq for chunk in plan.chunks if chunk.samples and chunk.seq.controller is not None]
+        asked = [chunk.seq for chunk in plan.chunks if chunk.samples and chunk.seq.guest.bound]
         new_forks: list[NewFork] = []
         expected_s = self._scheduler.expected_s(plan)
         self._live.talk(lambda seqs: new_forks.extend(self._session.ask(seqs, expected_s)), asked)

@@ -3,7 +3,8 @@
 The computing of several steps may overlap (see `flight`): the engine plans a step while earlier steps are computed.
 """
 
-from typing import Any
+import time
+from typing import TYPE_CHECKING, Any
 
 from aici_base.errors import AiciError
 from aici_base.ids import TokenId
@@ -19,8 +20,13 @@ from aici_engine.recovery import Recovery
 from aici_engine.run_ahead import RunAhead
 from aici_engine.sample.sampler import Sampler
 from aici_engine.scheduler import Scheduler
+from aici_engine.sequences.progress import Phase
+from aici_engine.sequences.sequence import Sequence
 from aici_engine.step_committer import StepCommitter
 from aici_engine.step_plan import StepPlan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 
 class Loop(EngineLoop):
@@ -43,9 +49,10 @@ class Loop(EngineLoop):
         kept_eos: TokenId | None,
         replay_timeout_s: float = 30.0,
         heartbeat: Heartbeat | None = None,
+        clock: "Callable[[], float]" = time.monotonic,
     ) -> None:
         heartbeat = heartbeat or Heartbeat()
-        super().__init__(queue_=scheduler, session=session, output=output, heartbeat=heartbeat)
+        super().__init__(queue_=scheduler, session=session, output=output, heartbeat=heartbeat, clock=clock)
         self._scheduler = scheduler
         self._executor = executor
         self._cache = cache
@@ -57,6 +64,7 @@ class Loop(EngineLoop):
             sampler=sampler,
             output=output,
             live=self._live,
+            early=self._early,
             profile=self.profile,
             heartbeat=heartbeat,
         )
@@ -116,6 +124,14 @@ class Loop(EngineLoop):
 
     def _close(self) -> None:
         self._executor.close()
+
+    def _start_guest(self, seq: Sequence) -> None:
+        super()._start_guest(seq)
+        # With several steps in flight, a guest could join its step only once the steps before have ended.
+        if seq.guest.starting and self._executor.depth == 1:
+            self._early.add(seq)
+            if seq.progress.phase is Phase.NEW:
+                self._queue.add(seq)
 
     def _step(self) -> None:
         """Begin flights up to the depth of the executor, and finish the oldest flight."""

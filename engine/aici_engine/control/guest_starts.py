@@ -78,6 +78,7 @@ class GuestStarts:
                 # The argument comes from the caller, so a failure to encode the argument must not end the engine.
                 done(UsageError(f"the controller's argument cannot be written as JSON: {error}"))
             else:
+                seq.guest.starting = True
                 future.add_done_callback(lambda future, done=done: done(_plain(future.exception())))  # type: ignore[misc]
 
     def _pop_next(self, num_leaving: int) -> _Start | None:

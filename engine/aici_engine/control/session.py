@@ -168,6 +168,14 @@ class GuestSession:
             self._runtime.discard(self._req_id(seq))
             self._start_next()
 
+    def started(self, seq: Sequence) -> None:
+        """The guest has started: the next `round` or `bind` with the sequence binds the guest."""
+        seq.guest.starting = seq.guest.suspended = False
+
+    def wait_for_start(self, seq: Sequence) -> None:
+        """The prompt is computed, and the guest still starts: the sequence computes nothing until `started`."""
+        seq.guest.suspended = True
+
     def failed_to_start(self, seq: Sequence) -> None:
         """The guest did not start. The processor time of its process is unknown: the whole time counts."""
         if (begun_at := self._starts.begun_at(seq.seq_id)) is not None:
@@ -206,7 +214,7 @@ class GuestSession:
         Requests of `left_out` are not asked, nor sequences with a kept answer. Afterwards the sequences have their
         forced tokens, know whether they are suspended, and are marked if they end.
         """
-        fresh = [seq for seq in running if seq.controller is not None and not seq.guest.bound]
+        fresh = [seq for seq in running if seq.controller is not None and not (seq.guest.bound or seq.guest.starting)]
         if self._early is not None:
             # Once the last guest is gone, nothing follows the message: its answer is read, and guests are freed, now.
             if self._early and not fresh and not left_out and self._early.keys() == self._bound.keys():

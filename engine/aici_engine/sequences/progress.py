@@ -5,9 +5,9 @@ from enum import Enum, auto
 
 
 class Phase(Enum):
-    """`STARTING`: the guest is being instantiated. `WAITING`: for admission. `RUNNING`: admitted, may hold pages."""
+    """`NEW`: not in the queue yet. `WAITING`: for admission. `RUNNING`: admitted, may hold pages."""
 
-    STARTING = auto()
+    NEW = auto()
     WAITING = auto()
     RUNNING = auto()
     ENDED = auto()

@@ -76,7 +76,7 @@ class Sequence:
         self.prediction = prediction
         self.kind = share.owner, None if controller is None else controller.module_id
         self.transcript = Transcript(prompt, limit=limit, max_tokens=sampling.max_tokens, stop=sampling.stop)
-        self.progress = CacheProgress(Phase.STARTING if controller else Phase.WAITING)
+        self.progress = CacheProgress(Phase.NEW)
         self.guest = GuestConversation()
         self.sampler = SamplerState.of(sampling, prompt, score_from)
         self.clock = Clock(submitted_at, priority)

@@ -172,5 +172,5 @@ def may_draft(seq: Sequence) -> bool:
         seq.pooling is None
         and seq.sampler.prompt_scores is None
         and seq.room > 1
-        and (seq.controller is None or (len(seq.group.members) == 1 and guest.num_branches == 1))
+        and (seq.controller is None or (not guest.starting and len(seq.group.members) == 1 and guest.num_branches == 1))
     )

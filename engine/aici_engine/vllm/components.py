@@ -13,7 +13,6 @@ from aici_engine.control.runtime import ControllerRuntime
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.model_files import check_model_files
 from aici_engine.shared_components import share_components
-from aici_engine.vllm.gathering import Gathering
 from aici_engine.vllm.loop import PROBE_S, VllmLoop
 from aici_engine.vllm.request_check import check_request
 from aici_engine.vllm.row_queue import RowQueue
@@ -65,7 +64,7 @@ def connect(
     probe_s: float = PROBE_S,
 ) -> EngineComponents:
     """Make the components over a row engine. `model_eos`: the EOS tokens of the model's settings. `clock`: see
-    `Gathering`; `probe_s`: see `VllmLoop`."""
+    `EarlyGuests`; `probe_s`: see `VllmLoop`."""
     heartbeat = heartbeat or Heartbeat()
     shared = share_components(
         config,
@@ -86,7 +85,7 @@ def connect(
         eos_for_guests=runtime.eos_token,
         kept_eos=shared.kept_eos,
         heartbeat=heartbeat,
-        gathering=Gathering(clock),
+        clock=clock,
         is_early=config.prefix_cache,  # without the cache, a late guest's prompt would be computed twice
         probe_s=probe_s,
     )

@@ -1,6 +1,6 @@
 """The engine's thread on vLLM: a round with the guests, then a step of vLLM, with the guests' masks.
 
-A prompt is computed while its guest starts: see `EarlyRows`.
+A prompt is computed while its guest starts: see `EarlyGuests`.
 """
 
 import contextlib
@@ -16,14 +16,13 @@ from aici_engine.engine_loop import FUEL_PER_CONTEXT, EngineLoop
 from aici_engine.event_output import EventOutput
 from aici_engine.events import TokenScore
 from aici_engine.flight import FlightResult
+from aici_engine.gathering import Gathering
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.sample.sampler import RowToSample, Sampler
 from aici_engine.sequences.progress import Phase
 from aici_engine.step_committer import StepCommitter
 from aici_engine.step_plan import PlannedChunk, StepPlan
-from aici_engine.vllm.early_rows import EarlyRows
 from aici_engine.vllm.eos_words import EosWords
-from aici_engine.vllm.gathering import Gathering
 from aici_engine.vllm.row_engine import RowEngine, RowToken, Words
 from aici_engine.vllm.row_queue import RowQueue
 
@@ -56,21 +55,20 @@ class VllmLoop(EngineLoop):
         eos_for_guests: TokenId,
         kept_eos: TokenId | None,
         heartbeat: Heartbeat,
-        gathering: Gathering,
+        clock: "Callable[[], float]" = time.monotonic,
         is_early: bool,
         probe_s: float = PROBE_S,
     ) -> None:
-        super().__init__(queue_=rows, session=session, output=output, heartbeat=heartbeat)
+        super().__init__(queue_=rows, session=session, output=output, heartbeat=heartbeat, clock=clock)
         self._engine = engine
         self._rows = rows
         self._words = EosWords(num_logits=engine.num_logits, eos_token=eos_for_guests, all_eos=eos_tokens)
         self._answers: dict[SeqId, GuestAnswer] = {}
-        self._early = EarlyRows()
         self._is_early = is_early
         self._asked_early: list[Sequence] = []
         """The sequences to sample in this step whose guests have not started yet."""
         self._forward_s = 0.0
-        self._gathering = gathering
+        self._gathering = Gathering(clock)
         self._probe_s = probe_s if engine.is_elsewhere else None
         self._committer = StepCommitter(
             queue=rows,
@@ -114,14 +112,6 @@ class VllmLoop(EngineLoop):
         if self._is_early:
             self._early.add(seq)
         super()._start_guest(seq)
-
-    def _tell_ready(self, seq: "Sequence", error: BaseException | None, number: int) -> None:
-        self._early.tell(seq, has_started=error is None)
-        super()._tell_ready(seq, error, number)
-
-    def _ready(self, seq: "Sequence", error: BaseException | None, number: int) -> None:
-        if not self._early.leave(seq):
-            super()._ready(seq, error, number)
 
     def _step(self) -> None:
         lap = self.profile.lap
@@ -189,7 +179,7 @@ class VllmLoop(EngineLoop):
     def _ask(self, keys: list[str]) -> None:
         """Called by vLLM before the forward pass: let guests compute their masks."""
         every = [self._rows.sequence(key) for key in keys]
-        self._asked_early = [seq for seq in every if seq.progress.phase is Phase.STARTING]
+        self._asked_early = self._early.those_of(every)
         seqs = [seq for seq in every if seq.guest.bound and seq.ending is None]
         self._live.talk(lambda seqs: _no_forks(self._session.ask(seqs, self._forward_s)), seqs)
 
@@ -207,43 +197,17 @@ class VllmLoop(EngineLoop):
         }
 
     def _join(self) -> None:
-        """Run the sequences whose guests have started since the step began, and ask these guests for masks.
-
-        If the step computes nothing else, the step waits for guests: a late guest's prompt would be computed again.
-        """
+        """Let guests join that have started since the step began."""
         is_alone = len(self._asked_early) == self._rows.num_rows
-        left, joined, may_start = self._asked_early, [], True
-        while may_start:
-            started, may_start = self._early.poll(left)
-            for seq in started:
-                self._early.join(seq)
-                self._accept(seq)
-            self._output.flush()
-            joined += started
-            left = [seq for seq in left if seq not in started]
-            wait_s = self._gathering.remaining_s(is_useful=is_alone, step_s=self._forward_s)
-            if wait_s <= 0.0:
-                break
-            if may_start:
-                self._early.wait(wait_s)
-        self._gathering.remaining_s(is_useful=False, step_s=0.0)
-        self._rows.admit()
-        fresh = [seq for seq in joined if seq.progress.phase is Phase.RUNNING]
-        if not fresh:
-            return
-        self._live.talk(self._session.bind, fresh)
-        asked = [seq for seq in fresh if self._goes_on(seq)]
-        for seq in fresh:
-            if seq not in asked:
-                self._session.hear(seq)
-        if asked:
-            self._live.talk(lambda asked: _no_forks(self._session.ask(asked)), asked)
-            self._live.talk(lambda _: self._answers.update(self._session.answers()), None)
+        self._answers |= self._early.join(self._asked_early, self._admit, is_alone=is_alone, step_s=self._forward_s)
 
-    def _goes_on(self, seq: "Sequence") -> bool:
-        """Return whether a guest that was bound during the step leaves its row as the row is."""
-        guest = seq.guest
-        return seq.ending is None and not guest.suspended and guest.num_branches == 1 and self._rows.is_current(seq)
+    def _admit(self, started: "list[Sequence]") -> "list[Sequence]":
+        """Accept sequences whose guests have started during the step. Return those that have a place."""
+        for seq in started:
+            self._accept(seq)
+        self._output.flush()
+        self._rows.admit()
+        return [seq for seq in started if seq.progress.phase is Phase.RUNNING]
 
     def _commit(self, tokens: list[RowToken], began: float) -> None:
         sampled = {seq.seq_id: (seq, token) for token in tokens if (seq := self._rows.take(token)) is not None}

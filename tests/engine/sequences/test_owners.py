@@ -9,7 +9,7 @@ import aici_engine
 OWNERS = {
     "transcript": {"event_output.py"},
     "progress": {"scheduler.py", "vllm/row_queue.py"},
-    "guest": {"control/session.py", "control/guest_wishes.py"},
+    "guest": {"control/guest_starts.py", "control/session.py", "control/guest_wishes.py"},
     "sampler": {"sample/logprobs.py", "sample/sampler.py", "sample/device_sampler.py"},
     "clock": set[str](),
     "group": set[str](),

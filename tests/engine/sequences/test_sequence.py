@@ -77,7 +77,7 @@ def test_a_fork_goes_on_by_itself() -> None:
     assert (fork.transcript.num_prompt_tokens, fork.transcript.num_sampled, fork.progress.num_reused) == (0, 0, 0)
     assert fork.guest.bound
     assert fork.guest is not seq.guest
-    assert fork.progress.phase is Phase.STARTING
+    assert fork.progress.phase is Phase.NEW
     timings = fork.clock.timings()
     assert timings.started_s is not None
     assert timings.first_token_s is None

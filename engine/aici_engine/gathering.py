@@ -1,4 +1,4 @@
-"""The short wait for guests before an idle vLLM begins a step, or while a step computes their prompts alone."""
+"""The short wait for guests that start, before an idle engine begins a step or while a step computes their prompts."""
 
 from collections.abc import Callable
 from typing import Final
@@ -7,7 +7,7 @@ _LONGEST_S: Final = 0.03
 
 
 class Gathering:
-    """Says how long an idle vLLM waits for guests that start. `clock`: seconds.
+    """Says how long to wait for guests that start. `clock`: seconds.
 
     A step with one row takes nearly as long as a step with eight rows. The guests of requests that arrive together
     start one after the other: if the first row began alone, all other rows would wait for a whole step. The wait is at
@@ -19,9 +19,9 @@ class Gathering:
         self._until: float | None = None
 
     def remaining_s(self, *, is_useful: bool, step_s: float) -> float:
-        """Return how long to wait before the next step, 0.0 to begin the step.
+        """Return how long to wait from now on, 0.0 to go on.
 
-        `is_useful`: vLLM has no row, and guests start. `step_s`: the time of the last step.
+        `is_useful`: nothing else waits, and guests start. `step_s`: the time of a step.
         """
         if not is_useful:
             self._until = None

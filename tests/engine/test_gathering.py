@@ -1,8 +1,8 @@
-"""The wait for guests before an idle vLLM begins a step."""
+"""The wait for guests that start."""
 
 import pytest
 
-from aici_engine.vllm.gathering import Gathering
+from aici_engine.gathering import Gathering
 
 
 class Clock:

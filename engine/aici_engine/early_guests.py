@@ -1,0 +1,119 @@
+"""Prompts that are computed while their guests start.
+
+The mask of the first token is needed only after the prompt. A guest that has started before the step ends *joins* the
+step: the guest is bound and gives its mask, and the step takes a token. The sequence of a later guest takes no token in
+the step, and goes on once its guest has started.
+"""
+
+import threading
+from collections.abc import Callable, Collection
+from collections.abc import Sequence as Seq
+
+from aici_base.ids import SeqId
+from aici_engine.control.session import GuestAnswer, GuestSession
+from aici_engine.gathering import Gathering
+from aici_engine.live_sequences import LiveSequences
+from aici_engine.sequences.sequence import Sequence
+
+
+class EarlyGuests:
+    """Used by the engine's thread, except `tell`. `clock`: seconds."""
+
+    def __init__(self, session: GuestSession, live: LiveSequences, *, clock: Callable[[], float]) -> None:
+        self._session = session
+        self._live = live
+        self._gathering = Gathering(clock)
+        self._starting: dict[SeqId, Sequence] = {}
+        self._joined: set[SeqId] = set()
+        self._told: dict[SeqId, bool] = {}
+        self._news = threading.Event()
+
+    def add(self, seq: Sequence) -> None:
+        """Note that the prompt of a sequence may be computed while its guest starts. `leave` must follow."""
+        self._starting[seq.seq_id] = seq
+
+    def tell(self, seq: Sequence, *, has_started: bool) -> None:
+        """Note that a guest has started, or has failed to. Call on any thread, before `leave`."""
+        self._told[seq.seq_id] = has_started
+        self._news.set()
+
+    def sequences(self) -> list[Sequence]:
+        """Return the sequences whose prompts may be computed, oldest first."""
+        return [seq for seq in self._starting.values() if seq.ending is None]
+
+    def those_of(self, seqs: Collection[Sequence]) -> list[Sequence]:
+        """Return those of `seqs` whose guests start."""
+        return [seq for seq in seqs if seq.seq_id in self._starting] if self._starting else []
+
+    def join(
+        self,
+        seqs: Seq[Sequence],
+        admit: Callable[[list[Sequence]], list[Sequence]],
+        *,
+        is_alone: bool,
+        step_s: float,
+    ) -> dict[SeqId, GuestAnswer]:
+        """Return the masks of the guests that have started since the step began; call after `GuestSession.answers`.
+
+        `seqs`: the sequences whose prompts the step has computed, and whose guests start. `admit` accepts sequences
+        whose guests have started, and returns those that run. `is_alone`: the step computes nothing else. It then waits
+        for guests, at most as long as the step took (`step_s`): a late guest's token would take another step. A
+        guest that wants more than to go on gives no mask, and its sequence takes no token.
+        """
+        left, fresh, may_start = list(seqs), [], True
+        while may_start:
+            started, may_start = self._poll(left)
+            for seq in started:
+                del self._starting[seq.seq_id]
+                self._joined.add(seq.seq_id)
+            if started:
+                fresh += admit(started)
+            left = [seq for seq in left if seq not in started]
+            wait_s = self._gathering.remaining_s(is_useful=is_alone, step_s=step_s)
+            if wait_s <= 0.0:
+                break
+            if may_start:
+                self._news.wait(wait_s)
+        self._gathering.remaining_s(is_useful=False, step_s=0.0)
+        return self._ask(fresh)
+
+    def miss(self, seq: Sequence) -> None:
+        """Note that the step has ended before the guest has started: the prompt is computed."""
+        self._starting.pop(seq.seq_id, None)
+
+    def leave(self, seq: Sequence) -> bool:
+        """Forget a sequence whose guest has started or failed to. Return whether the sequence has joined a step."""
+        self._starting.pop(seq.seq_id, None)
+        self._told.pop(seq.seq_id, None)
+        is_joined = seq.seq_id in self._joined
+        self._joined.discard(seq.seq_id)
+        return is_joined
+
+    def _poll(self, seqs: list[Sequence]) -> tuple[list[Sequence], bool]:
+        """Return those of `seqs` whose guests have started, and whether the guests of others may still start."""
+        self._news.clear()
+        told = [(seq, self._told.get(seq.seq_id)) for seq in seqs]
+        return [seq for seq, has_started in told if has_started], any(has_started is None for _, has_started in told)
+
+    def _ask(self, fresh: list[Sequence]) -> dict[SeqId, GuestAnswer]:
+        answers: dict[SeqId, GuestAnswer] = {}
+
+        def ask(seqs: list[Sequence]) -> None:
+            self._session.ask(seqs)
+            answers.update(self._session.answers())
+
+        if not fresh:
+            return answers
+        before = {seq.seq_id: list(seq.tokens) for seq in fresh}
+        self._live.talk(self._session.bind, fresh)
+        asked = []
+        for seq in fresh:
+            guest = seq.guest
+            may_take = seq.ending is None and not guest.suspended and guest.num_branches == 1
+            if may_take and seq.tokens == before[seq.seq_id]:
+                asked.append(seq)
+            elif guest.bound:
+                self._session.hear(seq)
+        if asked:
+            self._live.talk(ask, asked)
+        return answers
