@@ -92,9 +92,10 @@ class StepCommitter:
         whether they were asked."""
         if not self._asks_early:
             return False
-        if not self._session.may_ask_early(is_appended=is_appended, max_fuel=self._max_fuel):
+        calm = self._session.early_turn(is_appended=is_appended, max_fuel=self._max_fuel)
+        if not calm:
             return False
-        self._live.talk(lambda time_s: self._session.ask_early(self._queue.running, time_s), result.forward_s)
+        self._live.talk(lambda calm: self._session.ask_early(calm, self._queue.running, result.forward_s), calm)
         self._profile.lap("ask")
         return True
 

@@ -4,7 +4,7 @@ without objects for their parts. `turn_message.py` is the reference, and serves 
 import ctypes
 from array import array
 from collections.abc import Sequence
-from ctypes import POINTER, c_double, c_int32, c_uint32, c_void_p
+from ctypes import c_double, c_int32, c_uint32, c_void_p
 
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.channels.mailbox import Mailbox
@@ -29,12 +29,14 @@ class CalmChannel:
             requests=CMailbox(*requests),
             responses=CMailbox(*responses),
         )
+        self._at = ctypes.addressof(self._struct)
+        self._micros = self._struct.micros
         # Calls that never sleep keep the GIL: to get a released GIL back may take milliseconds.
         held = ctypes.PyDLL(str(library.LIBRARY))
         self._send, self._try_receive = held.aici_send_calm, held.aici_receive_calm
         self._receive = code.aici_receive_calm
-        self._send.argtypes = POINTER(CCalmChannel), c_void_p, c_uint32, c_double, c_double
-        self._try_receive.argtypes = self._receive.argtypes = POINTER(CCalmChannel), c_uint32, c_int32
+        self._send.argtypes = c_void_p, c_void_p, c_uint32, c_double, c_double
+        self._try_receive.argtypes = self._receive.argtypes = c_void_p, c_uint32, c_int32
 
     def send(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> bool:
         """Tell each guest of its token, and ask each guest for a mask. Return False, with nothing sent, if the turn is
@@ -47,17 +49,17 @@ class CalmChannel:
         except OverflowError:
             return False
         most_s, hurried_s = (_NO_PATIENCE, 0.0) if patience is None else (patience.most_s, patience.hurried_s)
-        return bool(self._send(self._struct, words.buffer_info()[0], len(ids), most_s, hurried_s))
+        return bool(self._send(self._at, words.buffer_info()[0], len(ids), most_s, hurried_s))
 
     def receive(self, num: int) -> list[int] | None:
         """Wait for the answer about `num` sequences, and return the microseconds of each guest. Return None, with the
         answer in the mailbox, if it is not usual."""
         if num > MAX_OPS:
             return None
-        state = self._try_receive(self._struct, num, False)
+        state = self._try_receive(self._at, num, False)
         while state == _NOT_THERE:
-            state = self._receive(self._struct, num, True)
-        return list(self._struct.micros[:num]) if state == _USUAL else None
+            state = self._receive(self._at, num, True)
+        return self._micros[:num] if state == _USUAL else None
 
 
 def load(requests: Mailbox, responses: Mailbox) -> CalmChannel | None:

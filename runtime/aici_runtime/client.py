@@ -80,7 +80,10 @@ class Runtime:
         self._boxes: dict[tuple[str, str], Mailbox] = {}
         self._threads: list[threading.Thread] = []
         self._bin: shm.Region | None = None
-        self._turn_ops: list[MidOp] = []
+        self._rows: dict[int, memoryview] = {}
+        """The first rows of `_bin`, by their number: made once, because a step reads them."""
+        self._turn_ops: Sequence[MidOp] = ()
+        self._calm_ids: Sequence[SeqId] = ()
         self._calm: calm_channel.CalmChannel | None = None
         self._pending: dict[str, Future[Any]] = {}
         self._pending_lock = threading.Lock()
@@ -252,6 +255,8 @@ class Runtime:
         self._turn_ops = fields.ops
 
     def recv_turn(self) -> Turn:
+        if self._calm_ids:
+            self._turn_ops, self._calm_ids = list(map(MidOp, self._calm_ids)), ()
         message = self._receive_message()
         if turn_message.is_turn(message):
             return turn_message.decode_answer(message, self._turn_ops)
@@ -260,26 +265,29 @@ class Runtime:
     def send_calm(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> None:
         """Do as `send_turn` for guests that are each told of one token and asked for all: `tokens[i]` for `ids[i]`.
         `recv_calm` must follow."""
-        self._turn_ops = list(map(MidOp, ids))
         if self._calm is not None:
             with self._main_lock:
                 self._check_alive()
                 is_sent = self._calm.send(ids, tokens, patience)
                 self._check_alive()
             if is_sent:
+                self._turn_ops, self._calm_ids = (), ids
                 return
         posts = [PostOp(seq_id, [token]) for seq_id, token in zip(ids, tokens, strict=True)]
-        self.send_turn(post_ops=posts, pre_ops=[], asked=ids, ops=self._turn_ops, freed=[], patience=patience)
+        ops = list(map(MidOp, ids))
+        self.send_turn(post_ops=posts, pre_ops=[], asked=ids, ops=ops, freed=[], patience=patience)
 
     def recv_calm(self) -> list[int] | None:
         """Return the microseconds of each guest if all have a mask and nothing else to say. Else return None:
         `recv_turn` must follow."""
-        if self._calm is None:
+        if self._calm is None or not self._calm_ids:
             return None
         with self._main_lock:
             self._check_alive()
-            micros = self._calm.receive(len(self._turn_ops))
+            micros = self._calm.receive(len(self._calm_ids))
             self._check_alive()
+        if micros is not None:
+            self._calm_ids = ()
         return micros
 
     def ping(self) -> None:
@@ -297,11 +305,17 @@ class Runtime:
 
         Valid until the next mid or turn is sent. Only after `wait_ready`; n is at least 1.
         """
-        self._check_alive()
+        with self._main_lock:
+            self._check_alive()
+            rows = self._rows.get(n)
+            if rows is None:
+                rows = self._rows[n] = self._map_rows(n)
+            return memoryview(rows)  # a view of the caller's own, to release
+
+    def _map_rows(self, n: int) -> memoryview:
         if self._bin is None:
             raise self._death()
-        with self._main_lock, memoryview(self._bin) as whole:
-            return whole[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
+        return memoryview(self._bin)[: n * self._row_bytes].toreadonly().cast("B", (n, self._row_bytes))
 
     def wait_ended(self, timeout_s: float | None = None) -> bool:
         """Block until the runtime has died or was closed. Return False on a time-out. From any thread."""
@@ -428,8 +442,9 @@ class Runtime:
             box.close()
         if self._bin is not None:
             # Rows still in use by a caller keep the mapping until they are gone.
-            with contextlib.suppress(BufferError):
-                self._bin.close()
+            for release in (*(rows.release for rows in self._rows.values()), self._bin.close):
+                with contextlib.suppress(BufferError):
+                    release()
 
 
 @contextlib.contextmanager

@@ -71,8 +71,13 @@ class GuestPatience:
 
         `free_s`: the expected time of the forward pass beside the turn; None for a round, which precedes the pass.
         """
-        if not self._active or (len(self._active) == 1 and any(seq.kind in self._active for seq in seqs)):
+        active = self._active
+        if not active:
             return None
+        if len(active) == 1:
+            for seq in seqs:
+                if seq.kind in active:
+                    return None
         others = {seq.seq_id: seq.kind for seq in seqs}
         now = self._now() if self._accounts else 0.0
         hurried: list[SeqId] = [seq_id for seq_id, kind in others.items() if self._is_hurried(kind, now)]

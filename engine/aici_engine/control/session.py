@@ -73,7 +73,7 @@ class GuestAnswer(NamedTuple):
         return self._replace(bits=self.bits.copy())
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Sent:
     """A turn that the runtime has not answered. `asked` run post and pre, `fresh` run pre, `to_sample` run mid.
     `is_calm`: sent with `send_calm`."""
@@ -286,26 +286,34 @@ class GuestSession:
             new_forks += forks
         return new_forks
 
-    def may_ask_early(self, *, is_appended: bool, max_fuel: int) -> bool:
-        """Return whether all guests are calm, but for too few, and were told of a token or a splice.
+    def early_turn(self, *, is_appended: bool, max_fuel: int) -> dict[SeqId, Sequence]:
+        """Return the sequences that `ask_early` may ask: all, if each guest is calm, but for too few, and was told of a
+        token or a splice. Else none.
 
-        `is_appended`: whether the tokens that guests were told of are appended. If not, the result is False if the
+        `is_appended`: whether the tokens that guests were told of are appended. If not, the result is empty if the
         token of a sequence may be the last: by its room, by a stop string, or because the request then costs more than
         `max_fuel`. A stop string or the fuel ends a sequence before its guest hears of the token.
         """
-        bound = self._bound
-        if not bound or self._sent is not None or self._kept or self._heard or len(self._posts) != len(bound):
-            return False
+        # Every step passes here, with cold caches: few calls.
+        bound, posts = self._bound, self._posts
+        if not posts or len(posts) != len(bound) or self._sent is not None or self._kept or self._heard:
+            return {}
         least_room = 1 if is_appended else 2
+        calm: dict[SeqId, Sequence] = {}
         wary = []
-        for seq in bound.values():
-            if seq.room < least_room or seq.ending is not None:
-                return False
-            if not self.is_calm(seq):
+        for op in posts:
+            seq = bound.get(op.id)
+            if seq is None or seq.ending is not None:
+                return {}
+            transcript, guest, group = seq.transcript, seq.guest, seq.group
+            if transcript.limit - len(transcript.tokens) < least_room:
+                return {}
+            if not is_appended and (seq.sampling.stop or group.fuel + SAMPLED_FUEL > max_fuel):
+                return {}
+            if guest.num_calm < guest.calm_rounds or len(group.members) != 1:
                 wary.append(seq)
-            if not is_appended and (seq.sampling.stop or seq.group.fuel + SAMPLED_FUEL > max_fuel):
-                return False
-        return {op.id for op in self._posts} == bound.keys() and (not wary or self._are_too_few(wary))
+            calm[op.id] = seq
+        return calm if len(calm) == len(bound) and (not wary or self._are_too_few(wary)) else {}
 
     def _are_too_few(self, wary: Collection[Sequence]) -> bool:
         """Return whether so few guests are not calm that a round for them costs the others more than it saves them.
@@ -319,20 +327,23 @@ class GuestSession:
             for seq in wary
         )
 
-    def ask_early(self, running: Seq[Sequence], expected_s: float) -> None:
-        """Ask for the masks of the next step, after `may_ask_early`. `expected_s`: see `ask`."""
-        bound = self._bound
-        self._patience.begin_step(running)
-        calm = {op.id: bound[op.id] for op in self._posts}
+    def ask_early(self, calm: dict[SeqId, Sequence], running: Seq[Sequence], expected_s: float) -> None:
+        """Ask for the masks of the next step. `calm`: of `early_turn`. `expected_s`: see `ask`."""
         asked = list(calm.values())
-        if self._freed or any(op.backtrack or len(op.tokens) != 1 for op in self._posts):
+        tokens: list[TokenId] = []
+        is_usual = not self._freed
+        for op in self._posts:
+            is_usual = is_usual and not op.backtrack and len(op.tokens) == 1
+            tokens += op.tokens
+        self._patience.begin_step(running)
+        if is_usual:
+            patience = self._patience.limits(asked, expected_s)
+            self._runtime.send_calm(list(calm), tokens, patience)
+            self._sent = _Sent(self._posts, [], calm.copy(), asked, 0, patience, is_calm=True)
+            self._posts = []
+        else:
             sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
             sent.to_sample.extend(asked)
-        else:
-            patience = self._patience.limits(asked, expected_s)
-            posts, self._posts = self._posts, []
-            self._runtime.send_calm(list(calm), [op.tokens[0] for op in posts], patience)
-            self._sent = _Sent(posts, [], dict(calm), asked, 0, patience, is_calm=True)
         self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
 
     def _settle(self) -> None:
