@@ -53,7 +53,7 @@ class EarlyGuests:
         is_alone: bool,
         step_s: float,
     ) -> dict[SeqId, GuestAnswer]:
-        """Return the masks of the guests that have started since the step began; call after `GuestSession.answers`.
+        """Bind the guests that have started since the step began, and return their masks (`GuestSession.bind`).
 
         `seqs`: the sequences whose prompts the step has computed, and whose guests start. `admit` accepts sequences
         whose guests have started, and returns those that run. `is_alone`: the step computes nothing else. It then waits
@@ -75,7 +75,10 @@ class EarlyGuests:
             if may_start:
                 self._news.wait(wait_s)
         self._gathering.remaining_s(is_useful=False, step_s=0.0)
-        return self._ask(fresh)
+        answers: dict[SeqId, GuestAnswer] = {}
+        if fresh:
+            self._live.talk(lambda fresh: answers.update(self._session.bind(fresh)), fresh)
+        return answers
 
     def miss(self, seq: Sequence) -> None:
         """Note that the step has ended before the guest has started: the prompt is computed."""
@@ -94,26 +97,3 @@ class EarlyGuests:
         self._news.clear()
         told = [(seq, self._told.get(seq.seq_id)) for seq in seqs]
         return [seq for seq, has_started in told if has_started], any(has_started is None for _, has_started in told)
-
-    def _ask(self, fresh: list[Sequence]) -> dict[SeqId, GuestAnswer]:
-        answers: dict[SeqId, GuestAnswer] = {}
-
-        def ask(seqs: list[Sequence]) -> None:
-            self._session.ask(seqs)
-            answers.update(self._session.answers())
-
-        if not fresh:
-            return answers
-        before = {seq.seq_id: list(seq.tokens) for seq in fresh}
-        self._live.talk(self._session.bind, fresh)
-        asked = []
-        for seq in fresh:
-            guest = seq.guest
-            may_take = seq.ending is None and not guest.suspended and guest.num_branches == 1
-            if may_take and seq.tokens == before[seq.seq_id]:
-                asked.append(seq)
-            elif guest.bound:
-                self._session.hear(seq)
-        if asked:
-            self._live.talk(ask, asked)
-        return answers

@@ -242,10 +242,14 @@ class GuestSession:
             self._send(asked, fresh=fresh)
             self._receive()
 
-    def bind(self, fresh: Seq[Sequence]) -> None:
-        """Bind the guests of new sequences, and ask these guests alone, as `round` does. Call after `answers`."""
-        self._send({}, fresh=fresh)
-        self._receive()
+    def bind(self, fresh: Seq[Sequence]) -> dict[SeqId, GuestAnswer]:
+        """Bind the guests of new sequences, and ask these guests alone, as `round` and `ask` do. Return their masks.
+
+        A guest that wants more than to go on has no answer. Call after `answers`.
+        """
+        sent = self._send({}, fresh=fresh, ops=[MidOp(seq.seq_id) for seq in fresh], to_sample=fresh)
+        sent.to_sample.extend(fresh)
+        return self.answers()
 
     def ask(self, seqs: Seq[Sequence], expected_s: float = 0.0) -> list[NewFork]:
         """Ask for the masks of `seqs`, which are about to be sampled. Return the forks of those that want to fork.
@@ -376,7 +380,7 @@ class GuestSession:
                 if seq.seq_id not in self._bound:
                     continue
                 result = turn.mid.get(seq.seq_id)
-                if result is None and seq.seq_id in sent.asked:
+                if result is None and (seq.seq_id in sent.asked or seq in sent.fresh):
                     self._heard.add(seq.seq_id)
                     continue
                 # Nearly all guests answer, log nothing and write no variable.
@@ -469,17 +473,17 @@ class GuestSession:
         # Most guests just go on. Such a guest has a mask in the answer, and no result of pre.
         # The sequence of a calm guest may have ended since the message was sent.
         asked: dict[SeqId, Sequence] = {}
-        for seq_id, seq in sent.asked.items():
-            if seq_id in self._bound:
-                if seq_id in turn.mid and seq_id not in turn.pre:
+        for seq in (*sent.asked.values(), *sent.fresh):
+            if seq.seq_id in self._bound:
+                if seq.seq_id in turn.mid and seq.seq_id not in turn.pre:
                     seq.guest.went_on()
                 else:
-                    asked[seq_id] = seq
+                    asked[seq.seq_id] = seq
         self._apply(sent, turn, asked)
         return turn
 
     def _apply(self, sent: _Sent, turn: Turn, asked: Mapping[SeqId, Sequence]) -> None:
-        """Apply the results of post and pre for `asked` and for new guests."""
+        """Apply the results of post and pre for `asked`."""
         for op in sent.posts if asked else ():
             if op.id not in asked:
                 continue
@@ -489,8 +493,7 @@ class GuestSession:
                 if not seq.guest.last_was_eos:  # a guest told of an EOS is asked first
                     seq.guest.wished()
                 seq.end(stopped(seq))
-        seqs = [*asked.values(), *sent.fresh]
-        for seq in seqs:
+        for seq in asked.values():
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
             if self._wishes.noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
@@ -498,7 +501,7 @@ class GuestSession:
             # A late guest may be about to stop. The reason of the end must not depend on timing.
             if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)
-        for group in {seq.group.request_id: seq.group for seq in seqs}.values():
+        for group in {seq.group.request_id: seq.group for seq in asked.values()}.values():
             if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
 

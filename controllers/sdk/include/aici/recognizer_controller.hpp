@@ -13,7 +13,10 @@ namespace aici {
 template <Recognizer R>
 class RecognizerController : public Controller {
  public:
-  RecognizerController(TokTrie trie, R rec) : trie_(static_cast<TokTrie&&>(trie)), constraint_(trie_, static_cast<R&&>(rec)) {}
+  RecognizerController(TokTrie trie, R rec) : trie_(static_cast<TokTrie&&>(trie)), constraint_(trie_, static_cast<R&&>(rec)) {
+    // The runtime copies guests that have read their argument: the copies find the first mask in the cache.
+    if (constraint_.forced().empty()) constraint_.mask();
+  }
 
   PreResult pre_process() override {
     // Forced once until something is appended, however often the runtime asks: how often depends on how the engine
