@@ -69,7 +69,7 @@ class Loop(EngineLoop):
             heartbeat=heartbeat,
         )
         self._walks = DraftWalks(scheduler=scheduler, session=session, live=self._live, profile=self.profile)
-        ahead = RunAhead(executor=executor, cache=cache, scheduler=scheduler, session=session)
+        ahead = RunAhead(executor=executor, cache=cache, scheduler=scheduler)
         self._committer = StepCommitter(
             queue=scheduler,
             session=session,

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Final
 
 from aici_engine.cache.kvcache import KVCache
 from aici_engine.candidate import Candidate
-from aici_engine.control.session import GuestSession
+from aici_engine.control.calm_record import is_calm
 from aici_engine.executor import Executor
 from aici_engine.scheduler import Scheduler
 from aici_engine.step_input import PENDING, Chunk, PageCopy, StepInput
@@ -28,11 +28,10 @@ class RunAhead:
     some steps, twice as many each time, after guesses of which less than half was right.
     """
 
-    def __init__(self, *, executor: Executor, cache: KVCache, scheduler: Scheduler, session: GuestSession) -> None:
+    def __init__(self, *, executor: Executor, cache: KVCache, scheduler: Scheduler) -> None:
         self._executor = executor
         self._cache = cache
         self._scheduler = scheduler
-        self._session = session
         self._seen = (0, 0)
         self._pause = 0
         self._last_pause = 0
@@ -64,7 +63,7 @@ class RunAhead:
     def _has_other_work(self, candidates: Sequence[Candidate], *, some_end: bool) -> bool:
         if self._scheduler.waiting and some_end:
             return True
-        if any(each.answer is not None and not self._session.is_calm(each.seq) for each in candidates):
+        if any(each.answer is not None and not is_calm(each.seq) for each in candidates):
             return True
         getting = {each.seq.seq_id for each in candidates}
         return any(seq.seq_id not in getting and not seq.suspended for seq in self._scheduler.running)

@@ -1,4 +1,4 @@
-"""After how many rounds a guest is calm, as the earlier guests of the same controller have taught.
+"""Which guests are calm: after how many rounds, as the earlier guests of the same controller have taught.
 
 A guest without a record is calm after `calm_rounds` rounds without a wish: a wrong guess costs about what so many right
 guesses save. Where the earlier guests went on for twice as many rounds a wish, a new guest is calm after its first
@@ -8,6 +8,8 @@ round. The record decides when guests are asked, never what they are asked.
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
     from aici_engine.sequences.sequence import Sequence
 
 _MARGIN = 2
@@ -16,6 +18,19 @@ _MOST_ROUNDS = 1 << 16
 """Older rounds than about these count half: the prompt, too, decides how often a guest forces tokens."""
 
 _Key = tuple[str, str, int]
+
+
+_FEW = 12
+"""One guest among so many, or more, is no reason for a round."""
+
+
+def is_calm(seq: "Sequence") -> bool:
+    """Return whether the next round need not wait for the guest.
+
+    Forks share variables, so all forks of a request are asked before any fork goes on. A sequence without room ends in
+    the round.
+    """
+    return seq.guest.num_calm >= seq.guest.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
 
 
 class CalmRecord:
@@ -47,6 +62,19 @@ class CalmRecord:
         self._records[key] = (num_quiet, num_wishes)  # at the end: most recently used
         if len(self._records) > _MOST_RECORDS:
             del self._records[next(iter(self._records))]
+
+    def are_too_few(self, wary: "Collection[Sequence]", num_guests: int) -> bool:
+        """Return whether so few of all guests are not calm that a round for them costs the others more than it saves
+        them.
+
+        A guest that wants more than to go on after all loses a step, as a calm guest does.
+        """
+        if len(wary) * max(_FEW, self._calm_rounds) > num_guests:
+            return False
+        return all(
+            len(seq.group.members) == 1 and seq.room > 0 and not (seq.guest.suspended or seq.guest.last_was_eos)
+            for seq in wary
+        )
 
 
 def _key(seq: "Sequence") -> _Key:

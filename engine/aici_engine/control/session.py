@@ -21,19 +21,18 @@ answers say.
 """
 
 import time
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from aici_base.ids import SeqId, TokenId
-from aici_engine.control.calm_record import CalmRecord
-from aici_engine.control.guest_patience import GuestPatience
+from aici_engine.control.calm_record import CalmRecord, is_calm
+from aici_engine.control.guest_accounts import SHORT_S, GuestAccounts
 from aici_engine.control.guest_starts import GuestStarts
 from aici_engine.control.guest_time import GuestTime
 from aici_engine.control.guest_wishes import GuestWishes, stopped
@@ -43,15 +42,6 @@ from aici_engine.events import FinishReason
 from aici_engine.sequences.group import SAMPLED_FUEL, SequenceGroup
 from aici_engine.sequences.sequence import Sequence
 from aici_runtime.wire import MidOp, Patience, PostOp, PreOp, SeqResult, Splice, Turn
-
-if TYPE_CHECKING:
-    from aici_engine.request import Share
-
-_FEW = 12
-"""One guest among so many, or more, is no reason for a round."""
-
-_SHORT_S = 0.001
-"""Waits below this time are charged to nobody."""
 
 MAX_SUSPENDED_ROUNDS = 10
 """A request is deadlocked if all its forks were suspended in more rounds in a row: only a fork of the request could
@@ -121,7 +111,6 @@ class GuestSession:
         self._wishes = GuestWishes(output, num_logits=num_logits, eos_tokens=eos_tokens)
         self._eos_tokens = eos_tokens
         self._new_id = new_id
-        self._calm_rounds = calm_rounds
         self._calm_record = CalmRecord(calm_rounds)
         self._starts = GuestStarts(max_guests=max_guests, more_guests=more_guests)
         self._bound: dict[SeqId, Sequence] = {}
@@ -141,10 +130,8 @@ class GuestSession:
         """The guests that were asked for the next step already."""
         self._due: set[SeqId] | None = None
         """The sequences of this step, if their guests were asked early."""
-        self._patience = GuestPatience(time.monotonic)
-        self.guest_time = guest_time or GuestTime(time.monotonic)
-        self._shares: dict[SeqId, Share] = {}
-        """Of the guests that were bound, until their last processor time is known."""
+        self._accounts = GuestAccounts(guest_time)
+        self.guest_time = self._accounts.time
 
     def start(self, seq: Sequence, done: Callable[[BaseException | None], None]) -> None:
         """Start the guest: owners in turn, and of an owner older sequences first. `done` is called once, on any thread,
@@ -198,7 +185,7 @@ class GuestSession:
         """The runtime has died, and all guests with it."""
         self._starts.clear()
         self._bound.clear()
-        self._shares.clear()
+        self._accounts.clear()
         self._posts.clear()
         self._freed.clear()
         self._calm.clear()
@@ -222,7 +209,7 @@ class GuestSession:
             self._settle()
         others = self._bound
         if fresh or others:
-            self._patience.begin_step(running)
+            self._accounts.patience.begin_step(running)
         if left_out or self._kept:
             fresh = [seq for seq in fresh if seq.group not in left_out]
             others = {
@@ -233,8 +220,8 @@ class GuestSession:
         if self._heard and (heard := self._heard & others.keys()):
             self._heard -= heard
             others = {seq_id: seq for seq_id, seq in others.items() if seq_id not in heard}
-        asked = {seq_id: seq for seq_id, seq in others.items() if not self.is_calm(seq)}
-        if asked and not fresh and self._are_too_few(asked.values()):
+        asked = {seq_id: seq for seq_id, seq in others.items() if not is_calm(seq)}
+        if asked and not fresh and self._calm_record.are_too_few(asked.values(), len(self._bound)):
             asked = {}
         self._calm = {seq_id: seq for seq_id, seq in others.items() if seq_id not in asked} if asked else {**others}
         # Guests to be freed can wait for the message of `ask`.
@@ -286,7 +273,8 @@ class GuestSession:
             forks = [NewFork(seq, *seq.clone(seq_id)) for seq_id in new.get(seq.seq_id, ())]
             sent.to_sample.extend([seq, *(fork.child for fork in forks)])
             self._bound |= {fork.child.seq_id: fork.child for fork in forks}
-            self._shares |= {fork.child.seq_id: fork.child.share for fork in forks}
+            for fork in forks:
+                self._accounts.add(fork.child)
             new_forks += forks
         return new_forks
 
@@ -317,19 +305,7 @@ class GuestSession:
             if guest.num_calm < guest.calm_rounds or len(group.members) != 1:
                 wary.append(seq)
             calm[op.id] = seq
-        return calm if len(calm) == len(bound) and (not wary or self._are_too_few(wary)) else {}
-
-    def _are_too_few(self, wary: Collection[Sequence]) -> bool:
-        """Return whether so few guests are not calm that a round for them costs the others more than it saves them.
-
-        A guest that wants more than to go on after all loses a step, as a calm guest does.
-        """
-        if len(wary) * max(_FEW, self._calm_rounds) > len(self._bound):
-            return False
-        return all(
-            len(seq.group.members) == 1 and seq.room > 0 and not (seq.guest.suspended or seq.guest.last_was_eos)
-            for seq in wary
-        )
+        return calm if len(calm) == len(bound) and (not wary or self._calm_record.are_too_few(wary, len(bound))) else {}
 
     def ask_early(self, calm: dict[SeqId, Sequence], running: Seq[Sequence], expected_s: float) -> None:
         """Ask for the masks of the next step. `calm`: of `early_turn`. `expected_s`: see `ask`."""
@@ -339,9 +315,9 @@ class GuestSession:
         for op in self._posts:
             is_usual = is_usual and not op.backtrack and len(op.tokens) == 1
             tokens += op.tokens
-        self._patience.begin_step(running)
+        self._accounts.patience.begin_step(running)
         if is_usual:
-            patience = self._patience.limits(asked, expected_s)
+            patience = self._accounts.patience.limits(asked, expected_s)
             self._runtime.send_calm(list(calm), tokens, patience)
             self._sent = _Sent(self._posts, [], calm.copy(), asked, 0, patience, is_calm=True)
             self._posts = []
@@ -401,14 +377,6 @@ class GuestSession:
         """Keep the answers of a lost step, with bits of their own, until the sequences are asked again."""
         self._kept |= {seq_id: answer for seq_id, answer in answers.items() if seq_id in self._bound}
 
-    def is_calm(self, seq: Sequence) -> bool:
-        """Return whether the next round need not wait for the guest.
-
-        Forks share variables, so all forks of a request are asked before any fork goes on. A sequence without room ends
-        in the round.
-        """
-        return seq.guest.num_calm >= seq.guest.calm_rounds and len(seq.group.members) == 1 and seq.room > 0
-
     def _send(
         self,
         asked: Mapping[SeqId, Sequence],
@@ -418,7 +386,7 @@ class GuestSession:
         to_sample: Seq[Sequence] = (),
         free_s: float | None = None,
     ) -> _Sent:
-        patience = self._patience.limits([*asked.values(), *fresh, *to_sample], free_s)
+        patience = self._accounts.patience.limits([*asked.values(), *fresh, *to_sample], free_s)
         posts = [op for op in self._posts if op.id in asked]
         sent = _Sent(posts, list(fresh), dict(asked), [], len(self._freed), patience)
         self._posts = [op for op in self._posts if op.id not in asked] if len(posts) < len(self._posts) else []
@@ -443,11 +411,11 @@ class GuestSession:
         if micros is None:
             return None
         self._sent = None
-        if sent.patience is not None and (waited_s := time.monotonic() - began) >= _SHORT_S:
+        if sent.patience is not None and (waited_s := time.monotonic() - began) >= SHORT_S:
             mid: dict[SeqId, SeqResult[Splice]] = {
                 seq.seq_id: SeqResult(None, "", (), "", each) for seq, each in zip(sent.to_sample, micros, strict=True)
             }
-            self._charge(sent, Turn({}, {}, mid), waited_s)
+            self._accounts.charge(sent.to_sample, sent.patience, Turn({}, {}, mid), waited_s)
         return micros
 
     def _receive(self, began: float | None = None) -> Turn:
@@ -457,16 +425,16 @@ class GuestSession:
         began = began or time.monotonic()
         turn = self._runtime.recv_turn()
         if sent.patience is not None:
-            self._charge(sent, turn, time.monotonic() - began)
+            seqs = (*sent.asked.values(), *sent.fresh, *sent.to_sample)
+            self._accounts.charge(seqs, sent.patience, turn, time.monotonic() - began)
         if turn.cpu_s:
-            self._count_time(turn.cpu_s, sent.fresh)
+            self._accounts.count_time(turn.cpu_s, sent.fresh)
         # Only after the answer: a refused message frees and binds no guest.
-        for seq_id in self._freed[: sent.num_freed]:
-            self._shares.pop(seq_id, None)
+        self._accounts.remove(self._freed[: sent.num_freed])
         del self._freed[: sent.num_freed]
         for seq in sent.fresh:
             self._bound[seq.seq_id] = seq
-            self._shares[seq.seq_id] = seq.share
+            self._accounts.add(seq)
             seq.guest.bound = True
             seq.guest.calm_rounds = self._calm_record.rounds_until_calm(seq)
         self._start_next()
@@ -497,7 +465,7 @@ class GuestSession:
             pre = turn.pre.get(seq.seq_id)
             # A guest that stopped in post runs pre all the same; tokens forced by that pre are dropped.
             if self._wishes.noted(seq, pre) and seq.ending is None and pre is not None and pre.result is not None:
-                self._wishes.apply_pre(seq, pre.result, was_calm=seq.seq_id in self._calm and self.is_calm(seq))
+                self._wishes.apply_pre(seq, pre.result, was_calm=seq.seq_id in self._calm and is_calm(seq))
             # A late guest may be about to stop. The reason of the end must not depend on timing.
             if seq.room <= 0 and not seq.guest.late:
                 seq.end(FinishReason.LENGTH)
@@ -507,31 +475,7 @@ class GuestSession:
 
     def slowed(self) -> frozenset[SequenceGroup]:
         """Return the requests that sit out the next step, because their owner's budget of processor time is used up."""
-        if not self.guest_time.has_budgets or not self.guest_time.begin_step():
-            return frozenset()
-        return frozenset(seq.group for seq in self._bound.values() if self.guest_time.is_slowed(seq.share))
-
-    def _count_time(self, cpu_s: Mapping[SeqId, float], fresh: Seq[Sequence]) -> None:
-        shares = self._shares | {seq.seq_id: seq.share for seq in fresh}
-        times: defaultdict[Share, float] = defaultdict(float)
-        for seq_id, used_s in cpu_s.items():
-            if (share := shares.get(seq_id)) is not None:
-                times[share] += used_s
-        self.guest_time.add(times)
-
-    def _charge(self, sent: _Sent, turn: Turn, waited_s: float) -> None:
-        """Charge the wait for an answer to the guests that took long."""
-        if waited_s < _SHORT_S or sent.patience is None:
-            return
-        free_s = sent.patience.hurried_s
-        for seq_id, seq in {seq.seq_id: seq for seq in (*sent.asked.values(), *sent.fresh, *sent.to_sample)}.items():
-            if seq_id in sent.patience.hurried or seq.guest.late:
-                continue  # the answer did not wait for the guest
-            results = [result for part in (turn.post, turn.pre, turn.mid) if (result := part.get(seq_id))]
-            is_late = any(getattr(result.result, "late", False) for result in results)
-            took_s = waited_s if is_late else sum(result.micros for result in results) / 1e6 - free_s
-            if took_s > 0:
-                self._patience.charge(seq, min(waited_s, took_s))
+        return self._accounts.slowed(self._bound.values())
 
     def sampled(self, seq: Sequence, token: TokenId, *, is_choice: bool = True) -> None:
         """Tell the guest of a sampled token in the next round. `is_choice`: its mask allowed other tokens too.
