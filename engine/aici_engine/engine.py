@@ -18,14 +18,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, overload
 
 from aici_base.errors import AiciError, UnavailableError, UsageError
 from aici_base.ids import TokenId
-from aici_engine.config import MAX_PRIORITY, EngineConfig
+from aici_engine.config import EngineConfig
 from aici_engine.control.runtime import ControllerRuntime, NoRuntime
 from aici_engine.events import Event, FinishEvent, TokenEvent
 from aici_engine.heartbeat import Heartbeat
-from aici_engine.pooling_kinds import POOLINGS
 from aici_engine.profile import StepProfile
 from aici_engine.prompt_check import check_prompt_len, check_prompt_tokens
 from aici_engine.request import ControllerCall, Request, RequestHandle, Sink
+from aici_engine.request_check import check_request
 from aici_engine.sampling_params import SamplingOptions, from_options
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.store.paths import in_use
@@ -64,10 +64,6 @@ class Stats(TypedDict):
     forward_seconds: float
     drafted_tokens: int
     accepted_tokens: int
-
-
-_WITHOUT_CONTROLLER = ("ignore_eos", "min_tokens", "stop_token_ids", "bad_tokens")
-"""Sampling parameters that do not go with a controller."""
 
 
 class Engine:
@@ -167,7 +163,13 @@ class Engine:
         """
         prompt = self.tokenize(request.prompt) if isinstance(request.prompt, str) else _ids(request.prompt)
         limit = self._limit(prompt, 0 if request.pooling else request.sampling.max_tokens)
-        self._check(request, len(prompt))
+        check_request(
+            request,
+            prompt_len=len(prompt),
+            vocab_size=self._components.vocab_size,
+            has_states=self.states_size > 0,
+        )
+        self._components.check(request)
         prediction = _ids(request.prediction)
         check_prompt_tokens(prediction, self._components.vocab_size, param="prediction")
         with self._lock:
@@ -382,47 +384,6 @@ class Engine:
 
     def __exit__(self, *exc: object) -> None:
         self.shutdown()
-
-    def _check(self, request: Request, prompt_len: int) -> None:
-        for token in request.sampling.logit_bias:
-            if not 0 <= token < self._components.vocab_size:
-                raise UsageError(
-                    f"logit_bias has token {token}: tokens are 0 to {self._components.vocab_size - 1}",
-                    param="logit_bias",
-                )
-        first = request.score_from
-        if first is not None and not 0 <= first < prompt_len:
-            raise UsageError(f"score_from is {first}: the prompt has tokens 0 to {prompt_len - 1}", param="score_from")
-        if not -MAX_PRIORITY <= request.priority < MAX_PRIORITY:
-            raise UsageError(
-                f"priority is {request.priority}: it may be from {-MAX_PRIORITY} to {MAX_PRIORITY - 1}",
-                param="priority",
-            )
-        self._components.check(request)
-        if request.pooling is not None:
-            self._check_pooling(request)
-        given = {name: getattr(request.sampling, name) for name in _WITHOUT_CONTROLLER}
-        names = ["score_from"] * (first is not None) + [name for name, value in given.items() if value]
-        if request.controller is not None and names:
-            name = names[0]
-            raise UsageError(
-                f"{name} does not go with a controller",
-                hint=f"send a request without a controller for {name}",
-                param=name,
-            )
-
-    def _check_pooling(self, request: Request) -> None:
-        if not self.states_size:
-            raise UsageError(
-                "this engine computes no embeddings: its model is divided over stages",
-                hint="run the model in one process",
-                param="pooling",
-            )
-        if request.pooling not in POOLINGS:
-            raise UsageError(f"pooling is {request.pooling!r}", hint=f"use {' or '.join(POOLINGS)}", param="pooling")
-        if request.controller is not None or request.score_from is not None:
-            other = "a controller" if request.controller is not None else "score_from"
-            raise UsageError(f"pooling does not go with {other}: an embedding has no output", param="pooling")
 
     def _limit(self, prompt: Seq[TokenId], max_tokens: int | None) -> int:
         if not prompt:

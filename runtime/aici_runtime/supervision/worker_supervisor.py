@@ -19,7 +19,6 @@ import logging
 import math
 import os
 import select
-import signal
 import socket
 import sys
 import threading
@@ -35,6 +34,7 @@ from aici_runtime.channels.envelope import RequestError
 from aici_runtime.memory.worker_slots import BY_SUPERVISOR, CANCEL_SIGNAL, WorkerSlot, WorkerSlotTable
 from aici_runtime.supervision import worker_priority
 from aici_runtime.supervision.worker_handle import WorkerHandle
+from aici_runtime.supervision.worker_identity import is_of, kill_unwatched, watchable
 from aici_runtime.workers.worker_reports import WorkerReports
 
 _ABANDONED_S = 5.0
@@ -172,7 +172,7 @@ class WorkerSupervisor:
         self._read_reports_early()
         with self._lock:  # held to the end: the other thread may read the announcement at any time
             known = self._workers.get(slot.index)
-            return known or self._add(slot, _watchable(pid, parent), pid=pid)
+            return known or self._add(slot, watchable(pid, parent), pid=pid)
 
     def hand_over(self, worker: WorkerHandle, slot: WorkerSlot) -> bool:
         """Send the memory of a fork's slot to the parent, or to its pool. Return whether they can receive it."""
@@ -343,7 +343,7 @@ class WorkerSupervisor:
                 if len(fds) < 2:  # no descriptor was left
                     _close(fds)
                     fds = [-1, -1]
-                if pid != sender or key != slot.key() or not _is_of(fds[0], pid):
+                if pid != sender or key != slot.key() or not is_of(fds[0], pid):
                     generation = -1  # a stranger to this slot
                 self._handle_birth(slot, generation, sender, *fds)
             case {"taken": int(index)}:
@@ -407,7 +407,7 @@ class WorkerSupervisor:
         """Handle a birth. `pidfd` -1 means that no descriptor was left: the worker is recorded as dead."""
         if generation < 0:
             _close([pidfd, control])
-            _kill_unwatched(pid)
+            kill_unwatched(pid)
             return
         if slot.index in self._table.fork_half and slot.index in self._workers:
             _close([pidfd])  # the stepper knows the fork through the parent
@@ -415,7 +415,7 @@ class WorkerSupervisor:
             self._tell_waiting(self._workers[slot.index])
             return
         if pidfd < 0:
-            _kill_unwatched(pid)
+            kill_unwatched(pid)
         if slot.index in self._table.fork_half:
             worker = self._add(slot, pidfd, control, pid=pid)
             if self._abandoned.pop(slot.index, None):
@@ -452,51 +452,7 @@ def _receive(sock: socket.socket) -> tuple[bytes, list[int], int]:
     return message, list(fds), sender
 
 
-def _watchable(pid: int, parent: WorkerHandle | None) -> int:
-    """Return a pidfd of a fork, or -1: the fork is dead, or not a child of `parent`, or, without a descriptor, killed
-    here."""
-    try:
-        pidfd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return -1
-    except OSError:
-        _kill_unwatched(pid)
-        return -1
-    if parent is not None and not _is_child(pid, parent.pidfd):
-        os.close(pidfd)
-        return -1
-    return pidfd
-
-
 def _close(descriptors: Iterable[int]) -> None:
     for descriptor in descriptors:
         if descriptor >= 0:
             os.close(descriptor)
-
-
-def _is_of(pidfd: int, pid: int) -> bool:
-    """Whether the descriptor is of this process, or of a dead process, or missing."""
-    return pidfd < 0 or worker_priority.pid_of(pidfd) in (pid, -1)
-
-
-def _is_child(pid: int, parent_pidfd: int) -> bool:
-    try:
-        parent = int(_text(f"/proc/{pid}/stat").rpartition(b")")[2].split(maxsplit=2)[1])
-    except OSError:
-        return False
-    return parent_pidfd >= 0 and parent == worker_priority.pid_of(parent_pidfd)
-
-
-def _text(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        return os.read(descriptor, 4096)
-    finally:
-        os.close(descriptor)
-
-
-def _kill_unwatched(pid: int) -> None:
-    """Kill a process without a pidfd: nobody could watch such a process."""
-    _log.warning("no file descriptor is left for another guest; raise the limit (ulimit -n)")
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
