@@ -42,8 +42,8 @@ class EarlyGuests:
         return [seq for seq in self._starting.values() if seq.ending is None]
 
     def those_of(self, seqs: Collection[Sequence]) -> list[Sequence]:
-        """Return those of `seqs` whose guests start."""
-        return [seq for seq in seqs if seq.seq_id in self._starting] if self._starting else []
+        """Return those of `seqs` without a guest so far: it starts, or has to start anew on the next runtime."""
+        return [seq for seq in seqs if seq.guest.starting or seq.seq_id in self._starting]
 
     def join(
         self,
@@ -95,5 +95,5 @@ class EarlyGuests:
     def _poll(self, seqs: list[Sequence]) -> tuple[list[Sequence], bool]:
         """Return those of `seqs` whose guests have started, and whether the guests of others may still start."""
         self._news.clear()
-        told = [(seq, self._told.get(seq.seq_id)) for seq in seqs]
+        told = [(seq, self._told.get(seq.seq_id)) for seq in seqs if seq.seq_id in self._starting]
         return [seq for seq, has_started in told if has_started], any(has_started is None for _, has_started in told)

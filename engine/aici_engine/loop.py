@@ -171,7 +171,7 @@ class Loop(EngineLoop):
         lap("inbox")
         held = frozenset(self._live.held)
         self._scheduler.admit(held)
-        put_off = self._scheduler.put_off(held) | self._session.slowed()
+        put_off = self._scheduler.put_off(held) | self._session.slowed(self._scheduler.running)
         lap("admit")
         self._live.talk(lambda running: self._session.round(running, held | put_off), self._scheduler.running)
         self._live.finish_ended()

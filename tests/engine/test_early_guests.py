@@ -16,6 +16,7 @@ from aici_engine.request import ControllerCall
 from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler, until_end
 from tests.engine.null_executor import NullExecutor, NullStep, by_all_tokens
 from tests.engine.programs import Program, Step
+from tests.engine.support import encode
 from tests.engine.test_flights import PROGRAMS, outcome, reference, requests
 
 
@@ -93,7 +94,7 @@ def told(bench: LoopBench) -> list[str]:
 
 @given(
     st.lists(st.integers(0, 6), max_size=len(PROGRAMS)),
-    st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5}]),
+    st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5, "max_num_seqs": 4}]),
 )
 @settings(max_examples=40)
 def test_clients_and_guests_hear_the_same(due: list[int], options: dict[str, Any]) -> None:
@@ -165,6 +166,29 @@ def test_computed_prompts_outlive_the_runtime() -> None:
         ends = [until_end(events)[-1] for events in told]
         assert [end.text for end in ends if isinstance(end, FinishEvent)] == ["ab", "cd"]
     new.close()
+
+
+def test_without_a_runtime_a_computed_prompt_takes_no_steps() -> None:
+    """The runtime dies between two chunks of the prompt: the only place is free for others after the last chunk."""
+
+    class Dead(LateRuntime):
+        def start(self, num_passes: int) -> None:
+            with self._lock:
+                starting, self._starting = self._starting, []
+            for _, future, _ in starting:
+                future.set_exception(RuntimeDiedError("the runtime has died"))
+
+    bench = late_bench([], max_num_seqs=1, max_batch_tokens=5)
+    assert isinstance(bench.executor, Passes)
+    bench.executor.runtime = bench.runtime = dead = Dead([1])
+    bench.loop._session.use(dead)
+    bench.loop.expect_runtime(True)
+    bench.submit({**one([("say", "ab")]), "prompt": encode("a prompt of several chunks")})
+    plain = bench.submit({"sampling": SamplingParams(ignore_eos=True), "limit": 8})
+    with bench:
+        assert isinstance(until_end(plain)[-1], FinishEvent)
+    assert len(bench.executor.steps) < 12
+    dead.close()
 
 
 def test_a_guest_that_wants_more_at_once_takes_no_token_from_the_prompt() -> None:

@@ -473,9 +473,10 @@ class GuestSession:
             if group.count_round() > MAX_SUSPENDED_ROUNDS:
                 group.end(FinishReason.DEADLOCK)
 
-    def slowed(self) -> frozenset[SequenceGroup]:
-        """Return the requests that sit out the next step, because their owner's budget of processor time is used up."""
-        return self._accounts.slowed(self._bound.values())
+    def slowed(self, running: Seq[Sequence]) -> frozenset[SequenceGroup]:
+        """Return those requests of `running` that sit out the next step, because their owner's budget of processor time
+        is used up."""
+        return self._accounts.slowed(seq for seq in running if seq.controller is not None)
 
     def sampled(self, seq: Sequence, token: TokenId, *, is_choice: bool = True) -> None:
         """Tell the guest of a sampled token in the next round. `is_choice`: its mask allowed other tokens too.

@@ -120,7 +120,7 @@ class VllmLoop(EngineLoop):
         lap("admit")
         if self._gathers():
             return
-        slowed = self._session.slowed()
+        slowed = self._session.slowed(self._rows.running)
         self._live.talk(lambda running: self._session.round(running, slowed), self._rows.running)
         self._live.finish_ended()
         lap("round")
