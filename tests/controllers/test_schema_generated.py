@@ -3,6 +3,7 @@
 Every document, original or mutated, is accepted exactly if a validator calls the document valid.
 """
 
+import contextlib
 import itertools
 import json
 import re
@@ -12,6 +13,7 @@ import jsonschema
 import pytest
 from hypothesis import HealthCheck, assume, event, given, settings
 from hypothesis import strategies as st
+from hypothesis.errors import InvalidArgument
 from hypothesis_jsonschema import from_schema
 
 from tests.support.draft7_schemas import SCHEMAS
@@ -77,8 +79,10 @@ def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) ->
     validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
     documents = data.draw(st.lists(VALUES, min_size=2, max_size=4))
     if not _is_beyond_it(schema):
-        made = data.draw(from_schema(schema))
-        documents += [made, *(mutated(made, data) for _ in range(4))]
+        # hypothesis-jsonschema fails on some schemas without a value, such as minLength above maxLength in an item.
+        with contextlib.suppress(InvalidArgument):
+            made = data.draw(from_schema(schema))
+            documents += [made, *(mutated(made, data) for _ in range(4))]
     texts: list[tuple[int, str]] = []
     for number, document in enumerate(documents):
         ways = list(itertools.islice(orders(document), _MAX_ORDERS + 1))

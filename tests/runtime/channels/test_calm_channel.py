@@ -100,9 +100,7 @@ def test_an_answer_about_too_many_is_left_for_python(ends: Ends) -> None:
     message = turn_message.encode_answer([5] * (MAX_OPS + 1), None)
     ends.responses.send(message)
     assert ends.channel.receive(MAX_OPS + 1) is None
-    assert ends.channel._receive(ends.channel._struct, MAX_OPS + 1, False) == 2, (
-        "the code in C keeps to its bounds, too"
-    )
+    assert ends.channel._receive(ends.channel._at, MAX_OPS + 1, False) == 2, "the code in C keeps to its bounds, too"
     assert ends.engine[1].receive() == message
 
 
