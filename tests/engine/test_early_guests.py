@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_engine.config import SamplingParams
 from aici_engine.events import AcceptedEvent, Event, FinishEvent, FinishReason
-from aici_engine.request import ControllerCall
+from aici_engine.request import ControllerCall, Share
 from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler, until_end
 from tests.engine.null_executor import NullExecutor, NullStep, by_all_tokens
 from tests.engine.programs import Program, Step
@@ -189,6 +189,24 @@ def test_without_a_runtime_a_computed_prompt_takes_no_steps() -> None:
         assert isinstance(until_end(plain)[-1], FinishEvent)
     assert len(bench.executor.steps) < 12
     dead.close()
+
+
+def test_prompts_of_an_owner_beyond_the_budget_are_slowed_while_guests_start() -> None:
+    share = Share(owner="spender", guest_cpu_s=0.001)
+    bench = late_bench([5] * 6, longest_s=60.0)
+    bench.loop._session.guest_time.add({share: 1000.0})
+    spent = [
+        bench.submit({**one([("say", "a")]), "prompt": encode(20 * f"{number}"), "share": share}) for number in range(6)
+    ]
+    plain = bench.submit({"sampling": SamplingParams(seed=3, ignore_eos=True)})
+    with bench:
+        for events in (*spent, plain):
+            until_end(events)
+    assert isinstance(bench.runtime, LateRuntime)
+    bench.runtime.close()
+    assert isinstance(bench.executor, Passes)
+    owned = [any(chunk.seq_id <= len(spent) for chunk in step.chunks) for step in bench.executor.steps]
+    assert sum(owned[:24]) <= 24 // 8 + 1, "an owner beyond the budget takes part in one step of eight"
 
 
 def test_a_guest_that_wants_more_at_once_takes_no_token_from_the_prompt() -> None:
