@@ -8,21 +8,35 @@ the step, and goes on once its guest has started.
 import threading
 from collections.abc import Callable, Collection
 from collections.abc import Sequence as Seq
+from typing import Final
 
 from aici_base.ids import SeqId
 from aici_engine.control.session import GuestAnswer, GuestSession
-from aici_engine.gathering import Gathering
 from aici_engine.live_sequences import LiveSequences
 from aici_engine.sequences.sequence import Sequence
 
+LONGEST_S: Final = 0.03
+"""No step waits longer for guests that start."""
+
 
 class EarlyGuests:
-    """Used by the engine's thread, except `tell`. `clock`: seconds."""
+    """Used by the engine's thread, except `tell`.
 
-    def __init__(self, session: GuestSession, live: LiveSequences, *, clock: Callable[[], float]) -> None:
+    `accept` accepts sequences whose guests have started, and returns those that run. `clock`: seconds.
+    """
+
+    def __init__(
+        self,
+        session: GuestSession,
+        live: LiveSequences,
+        accept: Callable[[list[Sequence]], list[Sequence]],
+        *,
+        clock: Callable[[], float],
+    ) -> None:
         self._session = session
         self._live = live
-        self._gathering = Gathering(clock)
+        self._accept = accept
+        self._clock = clock
         self._starting: dict[SeqId, Sequence] = {}
         self._joined: set[SeqId] = set()
         self._told: dict[SeqId, bool] = {}
@@ -45,21 +59,14 @@ class EarlyGuests:
         """Return those of `seqs` without a guest so far: it starts, or has to start anew on the next runtime."""
         return [seq for seq in seqs if seq.guest.starting or seq.seq_id in self._starting]
 
-    def join(
-        self,
-        seqs: Seq[Sequence],
-        admit: Callable[[list[Sequence]], list[Sequence]],
-        *,
-        is_alone: bool,
-        step_s: float,
-    ) -> dict[SeqId, GuestAnswer]:
+    def join(self, seqs: Seq[Sequence], *, is_alone: bool, step_s: float) -> dict[SeqId, GuestAnswer]:
         """Bind the guests that have started since the step began, and return their masks (`GuestSession.bind`).
 
-        `seqs`: the sequences whose prompts the step has computed, and whose guests start. `admit` accepts sequences
-        whose guests have started, and returns those that run. `is_alone`: the step computes nothing else. It then waits
-        for guests, at most as long as the step took (`step_s`): a late guest's token would take another step. A
-        guest that wants more than to go on gives no mask, and its sequence takes no token.
+        `seqs`: the sequences whose prompts the step has computed, and whose guests start. `is_alone`: the step computes
+        nothing else. It then waits for guests, at most as long as the step took (`step_s`): a late guest's token would
+        take another step. A guest that wants more than to go on gives no mask, and its sequence takes no token.
         """
+        until = self._clock() + (min(step_s, LONGEST_S) if is_alone else 0.0)
         left, fresh, may_start = list(seqs), [], True
         while may_start:
             started, may_start = self._poll(left)
@@ -67,14 +74,13 @@ class EarlyGuests:
                 del self._starting[seq.seq_id]
                 self._joined.add(seq.seq_id)
             if started:
-                fresh += admit(started)
+                fresh += self._accept(started)
             left = [seq for seq in left if seq not in started]
-            wait_s = self._gathering.remaining_s(is_useful=is_alone, step_s=step_s)
+            wait_s = until - self._clock()
             if wait_s <= 0.0:
                 break
             if may_start:
                 self._news.wait(wait_s)
-        self._gathering.remaining_s(is_useful=False, step_s=0.0)
         answers: dict[SeqId, GuestAnswer] = {}
         if fresh:
             self._live.talk(lambda fresh: answers.update(self._session.bind(fresh)), fresh)

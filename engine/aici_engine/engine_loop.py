@@ -63,7 +63,7 @@ class EngineLoop(ABC):
         self._output = output
         self._heartbeat = heartbeat
         self._live = LiveSequences(queue_, session, output)
-        self._early = EarlyGuests(session, self._live, clock=clock)
+        self._early = EarlyGuests(session, self._live, self._accept_early, clock=clock)
         self.profile = Profile()
         self._inbox: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._stopping = False
@@ -90,6 +90,9 @@ class EngineLoop(ABC):
     def _is_busy(self) -> bool:
         """A step has begun, or something else than a command is waited for."""
         return False
+
+    def _admit(self) -> None:  # noqa: B027 most sequences run before their guests have started
+        """Let sequences run whose guests have started during the step."""
 
     def _rest(self) -> None:  # noqa: B027 most loops have nothing to do then
         """There is no sequence."""
@@ -293,6 +296,14 @@ class EngineLoop(ABC):
             self._session.started(seq)
         if seq.progress.phase is Phase.NEW:
             self._queue.add(seq)
+
+    def _accept_early(self, started: list[Sequence]) -> list[Sequence]:
+        """Accept sequences whose guests have started during the step. Return those that run."""
+        for seq in started:
+            self._accept(seq)
+        self._output.flush()
+        self._admit()
+        return [seq for seq in started if seq.progress.phase is Phase.RUNNING]
 
     def _stop(self) -> None:
         self._stopping = True

@@ -186,18 +186,11 @@ class FlightRunner:
         """Let guests join that have started meanwhile. The sequences of the others wait. Return all answers."""
         # The next message to the runtime overwrites the masks.
         kept = {seq_id: answer.copy() for seq_id, answer in answers.items()}
-        kept |= self._early.join(early, self._admit, is_alone=is_alone, step_s=step_s)
+        kept |= self._early.join(early, is_alone=is_alone, step_s=step_s)
         for seq in self._early.those_of(early):
             self._early.miss(seq)
             self._session.wait_for_start(seq)
         return kept
-
-    def _admit(self, started: list[Sequence]) -> list[Sequence]:
-        for seq in started:
-            self._output.accepted(seq)
-            self._session.started(seq)
-        self._output.flush()
-        return started
 
     def abandon(self) -> None:
         """Give up all flights. Their guests are heard, and their new forks run; no sequence gets a token."""

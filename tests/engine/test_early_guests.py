@@ -80,6 +80,25 @@ def late_bench(due: list[int], *, num_pages: int = 400, longest_s: float = 0.01,
     return LoopBench(executor, runtime, host_sampler(), **({"calm_rounds": 3} | options))
 
 
+class DyingRuntime(LateRuntime):
+    """Dies in its first pass, with the guests that start."""
+
+    def start(self, num_passes: int) -> None:
+        with self._lock:
+            starting, self._starting = self._starting, []
+        for _, future, _ in starting:
+            future.set_exception(RuntimeDiedError("the runtime has died"))
+
+
+def with_dying_runtime(bench: LoopBench, due: list[int]) -> DyingRuntime:
+    """Let the loop use a runtime that dies, and wait for the next one then."""
+    assert isinstance(bench.executor, Passes)
+    bench.executor.runtime = bench.runtime = dying = DyingRuntime(due)
+    bench.loop._session.use(dying)
+    bench.loop.expect_runtime(True)
+    return dying
+
+
 def run(bench: LoopBench, asked: list[dict[str, Any]]) -> list[list[Event]]:
     try:
         return bench.run(asked)
@@ -142,18 +161,9 @@ def test_a_guest_that_starts_keeps_no_place() -> None:
 def test_computed_prompts_outlive_the_runtime() -> None:
     """Guests that start when their runtime dies start on the next one."""
 
-    class Dying(LateRuntime):
-        def start(self, num_passes: int) -> None:
-            with self._lock:
-                starting, self._starting = self._starting, []
-            for _, future, _ in starting:
-                future.set_exception(RuntimeDiedError("the runtime has died"))
-
     bench = late_bench([])
     assert isinstance(bench.executor, Passes)
-    bench.executor.runtime = bench.runtime = dying = Dying([1, 3])
-    bench.loop._session.use(dying)
-    bench.loop.expect_runtime(True)
+    dying = with_dying_runtime(bench, due=[1, 3])
     told = [bench.submit(one([("say", text)])) for text in ("ab", "cd")]
     with bench:
         deadline = time.monotonic() + 10
@@ -171,18 +181,9 @@ def test_computed_prompts_outlive_the_runtime() -> None:
 def test_without_a_runtime_a_computed_prompt_takes_no_steps() -> None:
     """The runtime dies between two chunks of the prompt: the only place is free for others after the last chunk."""
 
-    class Dead(LateRuntime):
-        def start(self, num_passes: int) -> None:
-            with self._lock:
-                starting, self._starting = self._starting, []
-            for _, future, _ in starting:
-                future.set_exception(RuntimeDiedError("the runtime has died"))
-
     bench = late_bench([], max_num_seqs=1, max_batch_tokens=5)
     assert isinstance(bench.executor, Passes)
-    bench.executor.runtime = bench.runtime = dead = Dead([1])
-    bench.loop._session.use(dead)
-    bench.loop.expect_runtime(True)
+    dead = with_dying_runtime(bench, due=[1])
     bench.submit({**one([("say", "ab")]), "prompt": encode("a prompt of several chunks")})
     plain = bench.submit({"sampling": SamplingParams(ignore_eos=True), "limit": 8})
     with bench:

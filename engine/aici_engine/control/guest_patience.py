@@ -75,7 +75,7 @@ class GuestPatience:
         if not active:
             return None
         if len(active) == 1:
-            for seq in seqs:
+            for seq in seqs:  # no generator: every step passes here, with cold caches
                 if seq.kind in active:
                     return None
         others = {seq.seq_id: seq.kind for seq in seqs}

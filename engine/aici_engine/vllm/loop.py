@@ -16,13 +16,12 @@ from aici_engine.engine_loop import FUEL_PER_CONTEXT, EngineLoop
 from aici_engine.event_output import EventOutput
 from aici_engine.events import TokenScore
 from aici_engine.flight import FlightResult
-from aici_engine.gathering import Gathering
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.sample.sampler import RowToSample, Sampler
-from aici_engine.sequences.progress import Phase
 from aici_engine.step_committer import StepCommitter
 from aici_engine.step_plan import PlannedChunk, StepPlan
 from aici_engine.vllm.eos_words import EosWords
+from aici_engine.vllm.gathering import Gathering
 from aici_engine.vllm.row_engine import RowEngine, RowToken, Words
 from aici_engine.vllm.row_queue import RowQueue
 
@@ -199,15 +198,10 @@ class VllmLoop(EngineLoop):
     def _join(self) -> None:
         """Let guests join that have started since the step began."""
         is_alone = len(self._asked_early) == self._rows.num_rows
-        self._answers |= self._early.join(self._asked_early, self._admit, is_alone=is_alone, step_s=self._forward_s)
+        self._answers |= self._early.join(self._asked_early, is_alone=is_alone, step_s=self._forward_s)
 
-    def _admit(self, started: "list[Sequence]") -> "list[Sequence]":
-        """Accept sequences whose guests have started during the step. Return those that have a place."""
-        for seq in started:
-            self._accept(seq)
-        self._output.flush()
+    def _admit(self) -> None:
         self._rows.admit()
-        return [seq for seq in started if seq.progress.phase is Phase.RUNNING]
 
     def _commit(self, tokens: list[RowToken], began: float) -> None:
         sampled = {seq.seq_id: (seq, token) for token in tokens if (seq := self._rows.take(token)) is not None}

@@ -1,13 +1,12 @@
-"""The short wait for guests that start, before an idle engine begins a step or while a step computes their prompts."""
+"""The short wait for guests before an idle vLLM begins a step, or while a step computes their prompts alone."""
 
 from collections.abc import Callable
-from typing import Final
 
-_LONGEST_S: Final = 0.03
+from aici_engine.early_guests import LONGEST_S
 
 
 class Gathering:
-    """Says how long to wait for guests that start. `clock`: seconds.
+    """Says how long an idle vLLM waits for guests that start. `clock`: seconds.
 
     A step with one row takes nearly as long as a step with eight rows. The guests of requests that arrive together
     start one after the other: if the first row began alone, all other rows would wait for a whole step. The wait is at
@@ -19,13 +18,13 @@ class Gathering:
         self._until: float | None = None
 
     def remaining_s(self, *, is_useful: bool, step_s: float) -> float:
-        """Return how long to wait from now on, 0.0 to go on.
+        """Return how long to wait before the next step, 0.0 to begin the step.
 
-        `is_useful`: nothing else waits, and guests start. `step_s`: the time of a step.
+        `is_useful`: vLLM has no row, and guests start. `step_s`: the time of the last step.
         """
         if not is_useful:
             self._until = None
             return 0.0
         if self._until is None:
-            self._until = self._clock() + min(step_s, _LONGEST_S)
+            self._until = self._clock() + min(step_s, LONGEST_S)
         return max(0.0, self._until - self._clock())

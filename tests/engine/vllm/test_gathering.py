@@ -1,8 +1,8 @@
-"""The wait for guests that start."""
+"""The wait for guests before an idle vLLM begins a step."""
 
 import pytest
 
-from aici_engine.gathering import Gathering
+from aici_engine.vllm.gathering import Gathering
 
 
 class Clock:
