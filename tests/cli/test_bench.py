@@ -1,6 +1,7 @@
 """`aici bench` measures and reports errors. The figures themselves are not tested."""
 
 import json
+import random
 import re
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 from aici_base.errors import AiciError
 from aici_cli.bench.constraint_cost.command import check_tokens
 from aici_cli.bench.constraint_cost.kinds import either_case
+from aici_cli.bench.median_interval import median_interval
 from aici_cli.bench.speculate import check_texts
 from aici_cli.bench.speculate_prompts import KINDS
 from tests.support.cli import aici
@@ -111,6 +113,16 @@ def test_different_tokens_are_an_error() -> None:
     check_tokens([same])
     with pytest.raises(AiciError, match="changed the tokens: sparse at batch 8"):
         check_tokens([same, {"kind": "sparse", "batch": 8, "same_tokens": False}])
+
+
+@pytest.mark.parametrize(
+    ("number", "ranks"),
+    [(1, (1, 1)), (5, (1, 5)), (6, (1, 6)), (9, (2, 8)), (15, (4, 12)), (20, (6, 15)), (30, (10, 21))],
+)
+def test_the_interval_of_a_median_is_that_of_the_tables(number: int, ranks: tuple[int, int]) -> None:
+    values = [float(rank) for rank in range(1, number + 1)]
+    random.Random(number).shuffle(values)
+    assert median_interval(values) == ranks
 
 
 def test_constraint_accounts_for_every_process() -> None:

@@ -102,7 +102,9 @@ def _measure(
             made = [KINDS[kind](text) for text in texts]
             calls: list[ControllerCall] = [ControllerCall(modules[each.guest], each.argument) for each in made]
             row = {"threads": num_threads, "batch": size, "kind": kind, **compare(engine, num_tokens, rounds, calls)}
-            say(f"plain {row['plain_ms']:.3f} ms, ratio {row['median_of_ratios']:.3f}")  # for a run that is cut off
+            low, high = row["interval"]
+            # For a run that is cut off:
+            say(f"plain {row['plain_ms']:.3f} ms, ratio {row['median_of_ratios']:.3f} ({low:.3f} to {high:.3f})")
             rows.append(row)
     return rows
 
@@ -121,8 +123,8 @@ def check_tokens(rows: "Sequence[Mapping[str, Any]]") -> None:
 
 
 def _print_times(rows: "Sequence[Mapping[str, Any]]") -> None:
-    names = ("plain_ms", "constrained_ms", "ratio_of_fastest", "ratio_of_medians", "median_of_ratios")
-    titles = ("plain ms", "constrained ms", "ratio of fastest", "ratio of medians", "median of ratios")
+    names = ("plain_ms", "constrained_ms", "ratio_of_fastest", "median_of_ratios")
+    titles = ("plain ms", "constrained ms", "ratio of fastest", "median of ratios", "95 % of it")
     print_table(
         ("threads", "batch", "kind", *titles, "same"),
         (
@@ -131,6 +133,7 @@ def _print_times(rows: "Sequence[Mapping[str, Any]]") -> None:
                 row["batch"],
                 row["kind"],
                 *(f"{row[name]:.3f}" for name in names),
+                f"{row['interval'][0]:.3f} to {row['interval'][1]:.3f}",
                 "yes" if row["same_tokens"] else "no",
             ]
             for row in rows

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from aici_base.errors import AiciError
 from aici_cli.bench.constraint_cost.processor_time import ProcessorTime
+from aici_cli.bench.median_interval import median_interval
 from aici_engine.config import SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.events import FinishEvent, TokenEvent
@@ -70,9 +71,9 @@ def _after_tokens(engine: Engine, handle: RequestHandle, count: int) -> tuple[Pr
 def compare(engine: Engine, num_tokens: int, rounds: int, calls: Sequence[ControllerCall]) -> dict[str, Any]:
     """Compare the speeds. A ratio is constrained / plain; 1 means that the constraint costs nothing.
 
-    `ratio_of_fastest`: of the fastest rounds, which other programs on the machine have disturbed least. `cpu_us`:
-    medians of the processor time a step by process, plain and constrained. `same_tokens`: the constraint has
-    not changed the tokens.
+    `interval`: of the median of the ratios (`median_interval`). `ratio_of_fastest`: of the fastest rounds, which other
+    programs on the machine have disturbed least. `cpu_us`: medians of the processor time a step by process, plain and
+    constrained. `same_tokens`: the constraint has not changed the tokens.
     """
     nobody = [None] * len(calls)
     plain, constrained = [], []
@@ -81,12 +82,13 @@ def compare(engine: Engine, num_tokens: int, rounds: int, calls: Sequence[Contro
         constrained.append(decode(engine, len(calls), num_tokens, calls))
     plain_ms = [each.ms_per_step for each in plain]
     constrained_ms = [each.ms_per_step for each in constrained]
+    ratios = [a / b for a, b in zip(plain_ms, constrained_ms, strict=True)]
     return {
         "plain_ms": statistics.median(plain_ms),
         "constrained_ms": statistics.median(constrained_ms),
         "ratio_of_fastest": min(plain_ms) / min(constrained_ms),
-        "ratio_of_medians": statistics.median(plain_ms) / statistics.median(constrained_ms),
-        "median_of_ratios": statistics.median(a / b for a, b in zip(plain_ms, constrained_ms, strict=True)),
+        "median_of_ratios": statistics.median(ratios),
+        "interval": median_interval(ratios),
         "cpu_us": {"plain": _medians(plain), "constrained": _medians(constrained)},
         "same_tokens": all(a.tokens == b.tokens for a, b in zip(plain, constrained, strict=True)),
     }

@@ -1,0 +1,27 @@
+"""How sure a median is."""
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+_DOUBT: Final = 0.05
+
+
+def median_interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the 95 % confidence interval of the median of what `values` are samples of, whatever its distribution.
+
+    The interval is between two of the values: each value is as likely below the median as above. With fewer than six
+    values, the interval is from the least to the largest value, and surer to be wrong than 5 %.
+
+    >>> median_interval([0.91, 0.99, 0.97, 0.96, 0.98, 0.95])
+    (0.91, 0.99)
+    """
+    ordered = sorted(values)
+    # If at most `k` values are below the median, the median is below the value `ordered[k]`; above likewise.
+    skipped = max((k for k in range(len(ordered)) if 2 * _at_most(k, len(ordered)) <= _DOUBT), default=0)
+    return ordered[skipped], ordered[-1 - skipped]
+
+
+def _at_most(count: int, number: int) -> float:
+    """Return the probability of at most `count` heads of `number` tossed coins."""
+    return math.fsum(math.comb(number, k) for k in range(count + 1)) / 2**number
