@@ -24,4 +24,4 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
 
 def _at_most(count: int, number: int) -> float:
     """Return the probability of at most `count` heads of `number` tossed coins."""
-    return math.fsum(math.comb(number, k) for k in range(count + 1)) / 2**number
+    return sum(math.comb(number, k) for k in range(count + 1)) / float(2**number)

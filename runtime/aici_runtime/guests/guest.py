@@ -40,7 +40,7 @@ _mmap = ctypes.CFUNCTYPE(
     ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_int64,
     use_errno=True,
 )(("mmap", _libc))  # fmt: skip
-_PRIVATE_FIXED = mmap.MAP_PRIVATE | 0x10
+_READ_WRITE, _PRIVATE_FIXED = mmap.PROT_READ | mmap.PROT_WRITE, mmap.MAP_PRIVATE | 0x10
 _memory_view = ctypes.pythonapi.PyMemoryView_FromMemory
 _memory_view.argtypes = [ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int]
 _memory_view.restype = ctypes.py_object
@@ -147,10 +147,16 @@ class Memory:
 
         Raise OSError, with the memory as it was, if the kernel refuses.
         """
-        size = self.size_bytes()
+        self._map(_PRIVATE_FIXED, descriptor, offset)
+
+    def empty(self) -> None:
+        """Give all pages back: the whole memory is zeros. Raise OSError, with the memory as it was, if the kernel
+        refuses."""
+        self._map(_PRIVATE_FIXED | mmap.MAP_ANONYMOUS, -1, 0)
+
+    def _map(self, flags: int, descriptor: int, offset: int) -> None:
         address = _memory_data(self._context, self._memory)
-        found = _mmap(address, size, mmap.PROT_READ | mmap.PROT_WRITE, _PRIVATE_FIXED, descriptor, offset)
-        if found != address:
+        if _mmap(address, self.size_bytes(), _READ_WRITE, flags, descriptor, offset) != address:
             raise OSError(ctypes.get_errno(), "the memory of a guest cannot be mapped")
 
     def _reach(self, end: int, pointer: int) -> None:
@@ -189,7 +195,7 @@ class Guest:
             tables=_MAX_TABLES,
             memories=1,
         )
-        self._has_ended = False
+        self._has_ended = self._has_failed = False
         self._interrupted_word = ctypes.c_uint32(0)
         self._interrupted = memoryview(self._interrupted_word).cast("B").cast("I")
         self._store.set_epoch_deadline(1)
@@ -293,6 +299,7 @@ class Guest:
 
     def check(self, error: int | None, trap: int | None) -> None:
         """Raise the failure of a call, if any, given the addresses of wasmtime's objects, and free the objects."""
+        self._has_failed = self._has_failed or bool(error or trap)
         if error:
             pointer = ctypes.cast(error, ctypes.POINTER(c.wasmtime_error_t))
             message = str(wasmtime.WasmtimeError._from_ptr(pointer))
@@ -375,6 +382,18 @@ class Guest:
             error = c.wasmtime_global_set(self._context, ctypes.byref(item.of.global_), ctypes.byref(value))
             if error:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
+
+    def empty(self) -> bool:
+        """Empty the instance of a guest that has left: a snapshot then makes it a new guest (`snapshot.start_from`).
+        Return False for an instance that is of no further use: a call has failed, or state is hidden."""
+        if self._has_failed or self._has_ended or not self.is_movable:
+            return False
+        self.is_initialized = False
+        try:
+            self.memory.empty()
+        except OSError:
+            return False
+        return True
 
     def close(self) -> None:
         """Free the memory of the instance."""

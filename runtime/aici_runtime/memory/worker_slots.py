@@ -333,6 +333,10 @@ class WorkerSlot:
         """Return the number of guests of the pool in this slot."""
         return self._words.load(_GUESTS)
 
+    def has_answered(self) -> bool:
+        """Return whether there was a request, and the latest has a response."""
+        return self._words.load(_NUMBER) != 0 and self._words.load(_RESPONSE) != 0
+
     def mark_dead(self) -> None:
         """End every wait for a response. A response already written stays."""
         self._words.store(_GONE, 1)

@@ -274,7 +274,8 @@ class WorkerSupervisor:
         elif worker.pool is not None:
             worker.slot.request_leave()
             worker.pool.slot.ring(BY_SUPERVISOR)
-            process.kill(worker.pool.pidfd, CANCEL_SIGNAL)  # a guest that still starts hears no bell
+            if not worker.slot.has_answered():  # a guest that computes, or still starts, hears no bell
+                process.kill(worker.pool.pidfd, CANCEL_SIGNAL)
         else:
             worker.kill()
 

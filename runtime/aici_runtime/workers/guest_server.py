@@ -70,11 +70,10 @@ class GuestServer:
             self.native.host.serve_guest(self.native.struct)
             self.native.end()
 
-    def close(self) -> None:
-        """Free the guest."""
+    def leave(self) -> None:
+        """Serve the guest no more."""
         if self.native is not None:
             self.native.close()
-        self.guest.close()
 
     def answer(self, request: bytes) -> bytes:
         """Answer mid, step, pre, post and turn."""

@@ -80,12 +80,19 @@ def load(context: WorkerContext, order: Mapping[str, Any]) -> tuple[wasmtime.Mod
 
 
 def start_guest(
-    context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, order: Mapping[str, Any], startup: Start
+    context: WorkerContext,
+    module: wasmtime.Module,
+    snapshot_file: int | None,
+    order: Mapping[str, Any],
+    startup: Start,
+    emptied: Guest | None = None,
 ) -> tuple[Guest, GuestDriver]:
-    """Instantiate the module, for the state in `context.host_functions`. Raises SetupError if that is not possible."""
+    """Instantiate the module, for the state in `context.host_functions`. Raises SetupError if that is not possible.
+
+    `emptied`: an instance of the module, to be used in the place of a new one if the snapshot fits."""
     state = context.host_functions.guest
     try:
-        guest = _start(context, module, snapshot_file)
+        guest = _start(context, module, snapshot_file, emptied)
     except (GuestError, wasmtime.WasmtimeError) as error:
         raise SetupError(f"Error (setup): {error}{_flag_of(str(error), context.limits)}") from error
     state.memory = guest.memory
@@ -106,16 +113,24 @@ def _open(path: str | None) -> int | None:
         return None
 
 
-def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None) -> Guest:
+def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, emptied: Guest | None) -> Guest:
     """Instantiate the module, from a snapshot if there is one that can be used. Raises GuestError."""
+    if emptied is not None and _takes(emptied, snapshot_file):
+        return emptied
     guest = make_guest(context, module)
-    if snapshot_file is not None:
-        try:
+    return guest if snapshot_file is None or _takes(guest, snapshot_file) else make_guest(context, module)
+
+
+def _takes(guest: Guest, snapshot_file: int | None) -> bool:
+    """Give a guest the state of a snapshot. If there is none that can be used, close the guest and return False."""
+    try:
+        if snapshot_file is not None:
             snapshot.start_from(guest, snapshot_file)
-        except snapshot.NoSnapshotError:
-            guest.close()
-            guest = make_guest(context, module)
-    return guest
+            return True
+    except snapshot.NoSnapshotError:
+        pass
+    guest.close()
+    return False
 
 
 def make_snapshot(context: WorkerContext, compiled: Path) -> int | None:

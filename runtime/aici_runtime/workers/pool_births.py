@@ -103,7 +103,9 @@ class PoolBirths:
         state = context.host_functions.guest = GuestState(log_max_bytes=context.limits.log_bytes)
         state.storage = RequestVariables(context.stepper_pidfd)
         is_image = "image" in order
-        guest, driver = start_guest(context, self._module, image if is_image else self._vocabulary, order, birth)
+        snapshot_file = image if is_image else self._vocabulary
+        emptied = self._pool.emptied.take() if snapshot_file is not None else None
+        guest, driver = start_guest(context, self._module, snapshot_file, order, birth, emptied)
         is_created = is_image and guest.is_initialized  # else the image was of no use
         if is_created:
             driver.handle = order["image"]["handle"]

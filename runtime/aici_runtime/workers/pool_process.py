@@ -23,6 +23,7 @@ from aici_runtime.guests.movable import MOVABLE
 from aici_runtime.guests.wasmtime_engine import MAX_STACK_BYTES
 from aici_runtime.memory.worker_slots import BY_POOL, POOL_GUESTS_MAX, WorkerSlot
 from aici_runtime.workers import worker_requests
+from aici_runtime.workers.emptied_guests import MOST_EMPTIED, EmptiedGuests
 from aici_runtime.workers.guest_server import GuestServer
 from aici_runtime.workers.guest_setup import WorkerContext, load, make_guest
 from aici_runtime.workers.native_pool import NativePool
@@ -46,7 +47,7 @@ def main(context: WorkerContext, startup: WorkerStartup, watchdog: Watchdog, ord
     except SetupError as error:
         startup.answer({"error": str(error)})
         os._exit(0)
-    context.sandbox.seal(num_guests=POOL_GUESTS_MAX)
+    context.sandbox.seal(num_guests=POOL_GUESTS_MAX + MOST_EMPTIED)
     watchdog.start()
     pool = PoolProcess(context, startup.slot, startup.control, watchdog)
     births = PoolBirths(context, module, snapshot, pool, watchdog, control=startup.keep({"error": ""}))
@@ -66,6 +67,7 @@ class PoolProcess:
         self._servers: dict[int, GuestServer] = {}
         self._native = NativePool(context.native, slot) if context.native is not None else None
         self._takes_in = True
+        self.emptied = EmptiedGuests()
         watchdog.servers = self._servers
 
     def serve(self) -> NoReturn:
@@ -128,7 +130,8 @@ class PoolProcess:
             del self._servers[server.slot.index]
             self.slot.tell_guests(len(self._servers))
             is_last = not self._takes_in and not self._servers
-        server.close()
+        server.leave()
+        self.emptied.put(server.guest)
         self._context.table.forget(server.slot)  # first: the slot may be another guest's after the report
         self._context.reports.left(server.slot)
         if is_last:

@@ -1,12 +1,14 @@
 """Modules prepared for moving guests, and moves of whole guests."""
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import wasmtime
 
 from aici_base.errors import UsageError
-from aici_runtime.guests.guest import Guest, load_module
+from aici_runtime.guests import snapshot
+from aici_runtime.guests.guest import Guest, GuestError, load_module
 from aici_runtime.guests.movable import MOVABLE, global_name, prepare
 from aici_runtime.guests.wasmtime_engine import new_engine
 
@@ -81,15 +83,18 @@ def test_nobody_else_says_that_a_module_is_prepared() -> None:
         prepare(module('(func (export "aici.movable"))'))
 
 
-def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
-    """Grown memory, globals, and zeroed memory with other contents in a new instance."""
-    engine = new_engine()
-    code = tmp_path / "code"
-    more = '(global $count (mut i32) (i32.const 1)) (data (i32.const 5000) "data")'
-    mid = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
-        (i32.store (i32.const 8) (global.get $count)) (i32.store (i32.const 5000) (i32.const 0))
-        (drop (memory.grow (i32.const 2))) (i32.store8 (i32.const 196000) (i32.const 65))"""
-    code.write_bytes(bytes(wasmtime.Module(engine, prepare(module(more, mid))).serialize()))
+_COUNTS = '(global $count (mut i32) (i32.const 1)) (data (i32.const 5000) "data")'
+_COUNT = """(global.set $count (i32.add (global.get $count) (i32.const 1)))
+    (i32.store (i32.const 8) (global.get $count)) (i32.store (i32.const 5000) (i32.const 0))
+    (drop (memory.grow (i32.const 2))) (i32.store8 (i32.const 196000) (i32.const 65))"""
+_GROWS = '(func (export "grow") (param i32) (drop (memory.grow (i32.const 1))))'
+_TRAPS = '(func (export "trap") (param i32) unreachable)'
+
+
+def starter(folder: Path, wasm: bytes) -> Callable[[], Guest]:
+    """Return a function that instantiates the prepared module."""
+    engine, code = new_engine(), folder / "code"
+    code.write_bytes(bytes(wasmtime.Module(engine, prepare(wasm)).serialize()))
 
     def start() -> Guest:
         return Guest(
@@ -100,6 +105,12 @@ def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
             max_table_elements=10,
         )
 
+    return start
+
+
+def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
+    """Grown memory, globals, and zeroed memory with other contents in a new instance."""
+    start = starter(tmp_path, module(_COUNTS, _COUNT))
     old, new = start(), start()
     old.call("aici_mid_process")
     pages, values = {page: bytes(old.memory.page(page)) for page in old.memory.pages()}, old.globals()
@@ -115,3 +126,49 @@ def test_what_moves_is_the_whole_guest(tmp_path: Path) -> None:
     new.call("aici_mid_process")
     assert new.memory.read(8, 4) == old.memory.read(8, 4) == b"\3\0\0\0"
     assert new.globals() == old.globals()
+
+
+def state(guest: Guest) -> tuple[list[bytes], bytes]:
+    return guest.globals(), guest.memory.read(0, guest.memory.size_bytes())
+
+
+def test_an_emptied_instance_becomes_the_guest_of_a_snapshot(tmp_path: Path) -> None:
+    """The instance keeps nothing of the guest that was there, or it is refused."""
+    start = starter(tmp_path, module(f"{_COUNTS} {_GROWS} {_TRAPS}", _COUNT))
+    first, grown, failed, used = (start() for _ in range(4))
+    first.call("aici_mid_process")
+    expected = state(first)
+    with (tmp_path / "snapshot").open("w+b") as file:
+        snapshot.write(first, file.fileno())
+        for guest in (grown, failed, used):
+            snapshot.start_from(guest, file.fileno())
+            guest.memory.write(100, b"secret")
+            guest.memory.write(5000, b"secret")
+            guest.set_globals([b"\7\0\0\0"])
+        assert used.empty()
+        assert state(used)[1] == bytes(used.memory.size_bytes())
+        assert not used.is_initialized
+        snapshot.start_from(used, file.fileno())
+        assert used.is_initialized
+        assert state(used) == expected
+        for guest in (first, used):
+            guest.call("aici_mid_process")
+        assert state(used) == state(first)
+
+        assert grown.find("grow", "i", "")
+        grown.call("grow")
+        assert grown.empty()
+        with pytest.raises(snapshot.NoSnapshotError):
+            snapshot.start_from(grown, file.fileno())
+
+        assert failed.find("trap", "i", "")
+        with pytest.raises(GuestError):
+            failed.call("trap")
+        assert not failed.empty()
+        used.end()
+        assert not used.empty()
+
+
+def test_an_instance_with_hidden_state_is_not_emptied(tmp_path: Path) -> None:
+    start = starter(tmp_path, module("(table 1 funcref) (func $f) (start $f)"))
+    assert not start().empty()

@@ -11,7 +11,8 @@ from aici_runtime.client import Runtime
 from aici_runtime.supervision.images import ImageKey, Images
 from tests.runtime.supervision.test_templates import begin, counting, logs_of
 from tests.runtime.support import wat
-from tests.support.processes import command, descendants
+from tests.runtime.support.leak import used_slots
+from tests.support.processes import command, descendants, wait_until
 
 RANDOM = """(call $random_get (i32.const 0x8000) (i32.const 8)) drop
     (call $log (i32.const 0x8000) (i32.const 8))"""
@@ -116,3 +117,25 @@ def test_a_guest_that_draws_random_numbers_has_no_image(start_runtime: Callable[
     for _ in range(4):
         begin(runtime, wasm)
     assert num_images(runtime) == 0
+
+
+def test_the_next_guest_gets_the_instance_of_one_that_has_left(start_runtime: Callable[..., Runtime]) -> None:
+    """An instance reserves gigabytes of addresses, which tell how many instances there are."""
+    runtime = start_runtime(extra_args=("--placement=pool",))
+    wasm = counting(create="(i32.store (i32.const 0x20000) (i32.const 42))")
+    reserved = []
+    for _ in range(5):
+        seq_id = begin(runtime, wasm, "argument")
+        assert logs_of(runtime, seq_id) == "created step "
+        (pool,) = [pid for pid in descendants(runtime.pid) if command(pid) == "aicirt-pool"]
+        reserved.append(reserved_gib(pool))
+        runtime.post_pre_process(post_ops=[], pre_ops=[], freed=[seq_id])
+        assert wait_until(lambda: used_slots(runtime.pid) == 1, 10)  # the slot of the pool
+        reserved.append(reserved_gib(pool))
+    *_, third, after_third, fourth, after_fourth, fifth, after_fifth = reserved
+    assert third == after_third == fourth == after_fourth == fifth == after_fifth
+
+
+def reserved_gib(pid: int) -> int:
+    """Return the addresses of a process in GiB."""
+    return int(Path(f"/proc/{pid}/statm").read_text().split()[0]) * mmap.PAGESIZE >> 30
