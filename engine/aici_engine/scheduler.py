@@ -67,8 +67,9 @@ class Scheduler:
     """Owns the waiting and the running sequences, by age, and their pages. Used by the engine's thread alone.
     Held requests: see above.
 
-    `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step. `depth`: steps in flight
-    at a time. `num_preemptions` and `num_reused` (prompt tokens found in the cache) count since the engine started.
+    `max_num_seqs`: sequences that compute in one step. `max_batch_tokens`: tokens of one step, at least `max_num_seqs`.
+    `depth`: steps in flight at a time. `num_preemptions` and `num_reused` (prompt tokens found in the cache) count
+    since the engine started.
     """
 
     def __init__(
@@ -81,6 +82,8 @@ class Scheduler:
         depth: int = 1,
         speculator: Speculator | None = None,
     ) -> None:
+        if max_batch_tokens < max_num_seqs:
+            raise AssertionError("a step has no room for a token of each sequence")
         self._cache = cache
         self._speculator = speculator or NoSpeculator()
         self._prefill_budget = prefill_budget
