@@ -127,7 +127,8 @@ class PoolBirths:
             on_created = write_image if writes else None
             answer = bring_up(context, guest, driver, birth, is_created=is_created, on_created=on_created)
         finally:
-            self._watchdog.newborn = None
+            with self._watchdog.lock:  # a look at the newborn is over: it must not end the next guest of the instance
+                self._watchdog.newborn = None
         self._pool.add(slot, guest, driver, state)
         return answer | made
 
