@@ -89,7 +89,8 @@ def start_guest(
 ) -> tuple[Guest, GuestDriver]:
     """Instantiate the module, for the state in `context.host_functions`. Raises SetupError if that is not possible.
 
-    `emptied`: an instance of the module, to be used in the place of a new one if the snapshot fits."""
+    `emptied`: an instance of the module, used in the place of a new one if the snapshot fits. Only with a snapshot.
+    """
     state = context.host_functions.guest
     try:
         guest = _start(context, module, snapshot_file, emptied)
@@ -115,22 +116,22 @@ def _open(path: str | None) -> int | None:
 
 def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, emptied: Guest | None) -> Guest:
     """Instantiate the module, from a snapshot if there is one that can be used. Raises GuestError."""
+    if snapshot_file is None:
+        return make_guest(context, module)
     if emptied is not None and _takes(emptied, snapshot_file):
         return emptied
     guest = make_guest(context, module)
-    return guest if snapshot_file is None or _takes(guest, snapshot_file) else make_guest(context, module)
+    return guest if _takes(guest, snapshot_file) else make_guest(context, module)
 
 
-def _takes(guest: Guest, snapshot_file: int | None) -> bool:
-    """Give a guest the state of a snapshot. If there is none that can be used, close the guest and return False."""
+def _takes(guest: Guest, snapshot_file: int) -> bool:
+    """Give a guest the state of a snapshot. If the file is of no use, close the guest and return False."""
     try:
-        if snapshot_file is not None:
-            snapshot.start_from(guest, snapshot_file)
-            return True
+        snapshot.start_from(guest, snapshot_file)
     except snapshot.NoSnapshotError:
-        pass
-    guest.close()
-    return False
+        guest.close()
+        return False
+    return True
 
 
 def make_snapshot(context: WorkerContext, compiled: Path) -> int | None:
