@@ -26,7 +26,7 @@ from aici_runtime.guests import wasmtime_engine
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.slot_memory import unmap
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, POOL_GUESTS_MAX, WorkerSlotTable
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, POOL_EMPTIED_MAX, POOL_GUESTS_MAX, WorkerSlotTable
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.registry import Registry
 from aici_runtime.protocol.stepper import Stepper
@@ -152,7 +152,7 @@ def _serve(settings: Settings, loaded: LoadedVocabulary) -> NoReturn:
             # A guest has a watchdog, its request may have a process of variables, and a template keeps a fork.
             max_processes=4 * (min(settings.instances.total, NUM_WORKER_SLOTS) + settings.templates) + 64,
             memory_bytes=settings.limits.memory_bytes,
-            max_guests=POOL_GUESTS_MAX,
+            max_guests=POOL_GUESTS_MAX + POOL_EMPTIED_MAX,
             stepper_pidfd=own_pidfd,
         )
 

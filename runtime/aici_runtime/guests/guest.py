@@ -222,6 +222,8 @@ class Guest:
         self._entries = {name: self._entry(function) for name, function in self._functions.items()}
         self.is_initialized = False
         """Whether `aici_init` has returned, here or in the guest of a snapshot."""
+        self.snapshot_bytes = 0
+        """The size of the memory in the snapshot from which the guest has started; 0 without one."""
 
     def _entry(self, function: c.wasmtime_func_t) -> Callable[[], int | None]:
         """Return a function that calls the export and returns the address of an error, or None."""
@@ -385,8 +387,11 @@ class Guest:
 
     def empty(self) -> bool:
         """Empty the instance of a guest that has left: a snapshot then makes it a new guest (`snapshot.start_from`).
-        Return False for an instance that is of no further use: a call has failed, or state is hidden."""
+        Return False for an instance that is of no further use: a call has failed, state is hidden, or the guest has
+        grown, or has not started from a snapshot. A memory never shrinks, so a snapshot would not fit."""
         if self._has_failed or self._has_ended or not self.is_movable:
+            return False
+        if self.memory.size_bytes() != self.snapshot_bytes:
             return False
         self.is_initialized = False
         try:

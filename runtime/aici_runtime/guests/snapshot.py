@@ -128,7 +128,7 @@ def start_from(guest: Guest, descriptor: int) -> None:
         guest.set_globals(values)
     except (OSError, GuestError) as error:
         raise NoSnapshotError(str(error)) from error
-    guest.is_initialized = True
+    guest.is_initialized, guest.snapshot_bytes = True, size
 
 
 def _read_head(descriptor: int) -> tuple[int, list[bytes]]:

@@ -35,6 +35,9 @@ POOL_OWNER = 2
 POOL_GUESTS_MAX = 64
 """The limit of guests in one process, a pool, but for the forks of its guests."""
 
+POOL_EMPTIED_MAX = 16
+"""The limit of emptied instances that a pool keeps for its next guests."""
+
 RESPONSE_MAX = 896 * 1024
 """Bytes of a response. 64 KiB of logs may grow sixfold as JSON, and a response may hold two logs."""
 

@@ -6,11 +6,9 @@ guest remembers (`guests/movable.py`).
 """
 
 from collections import deque
-from typing import Final
 
 from aici_runtime.guests.guest import Guest
-
-MOST_EMPTIED: Final = 16
+from aici_runtime.memory.worker_slots import POOL_EMPTIED_MAX
 
 
 class EmptiedGuests:
@@ -22,7 +20,7 @@ class EmptiedGuests:
     def put(self, guest: Guest) -> None:
         """Empty the instance of a guest that has left, and keep it. Close the instance instead if it is of no further
         use, or if enough are kept."""
-        if len(self._guests) < MOST_EMPTIED and guest.empty():
+        if len(self._guests) < POOL_EMPTIED_MAX and guest.empty():
             self._guests.append(guest)
         else:
             guest.close()

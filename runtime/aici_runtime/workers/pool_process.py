@@ -21,9 +21,9 @@ from aici_runtime.guests.guest import Guest, GuestError
 from aici_runtime.guests.guest_state import GuestState
 from aici_runtime.guests.movable import MOVABLE
 from aici_runtime.guests.wasmtime_engine import MAX_STACK_BYTES
-from aici_runtime.memory.worker_slots import BY_POOL, POOL_GUESTS_MAX, WorkerSlot
+from aici_runtime.memory.worker_slots import BY_POOL, POOL_EMPTIED_MAX, POOL_GUESTS_MAX, WorkerSlot
 from aici_runtime.workers import worker_requests
-from aici_runtime.workers.emptied_guests import MOST_EMPTIED, EmptiedGuests
+from aici_runtime.workers.emptied_guests import EmptiedGuests
 from aici_runtime.workers.guest_server import GuestServer
 from aici_runtime.workers.guest_setup import WorkerContext, load, make_guest
 from aici_runtime.workers.native_pool import NativePool
@@ -47,7 +47,7 @@ def main(context: WorkerContext, startup: WorkerStartup, watchdog: Watchdog, ord
     except SetupError as error:
         startup.answer({"error": str(error)})
         os._exit(0)
-    context.sandbox.seal(num_guests=POOL_GUESTS_MAX + MOST_EMPTIED)
+    context.sandbox.seal(num_guests=POOL_GUESTS_MAX + POOL_EMPTIED_MAX)
     watchdog.start()
     pool = PoolProcess(context, startup.slot, startup.control, watchdog)
     births = PoolBirths(context, module, snapshot, pool, watchdog, control=startup.keep({"error": ""}))

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aici_base.errors import AiciError, ControllerError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime.client import Runtime
-from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, owner_id
+from aici_runtime.memory.worker_slots import NUM_WORKER_SLOTS, POOL_EMPTIED_MAX, POOL_GUESTS_MAX, owner_id
 from aici_runtime.wire import MidOp, PostOp, PreOp
 from tests.runtime.protocol.test_both_protocols import (
     CAPABILITIES,
@@ -300,6 +300,15 @@ def test_the_processor_time_of_a_pool_is_shared_out(runtime: Runtime) -> None:
 
     assert wait_until(is_told, 10)
     assert max(used.values()) < 20 * min(used.values())
+
+
+def test_emptied_instances_take_no_memory_from_guests(start_runtime: Callable[..., Runtime]) -> None:
+    """The pool has room for so many more."""
+    runtime = start_runtime(extra_args=(*POOL, "--wasm-max-memory=64"))
+    free(runtime, bind(runtime, wat.plain()))
+    limits = Path(f"/proc/{pools(runtime)[0]}/limits").read_text().splitlines()
+    (data,) = [int(line.split()[3]) for line in limits if line.startswith("Max data size")]
+    assert data >= (POOL_GUESTS_MAX + POOL_EMPTIED_MAX) * (64 << 20)
 
 
 def test_a_killed_pool_leaves_nothing(runtime: Runtime) -> None:
