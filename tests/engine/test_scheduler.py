@@ -3,6 +3,7 @@
 import itertools
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -93,3 +94,9 @@ def test_everybody_ends_within_the_budget(
         num_steps += 1
         assert num_steps < 5000, "somebody starves"
     assert cache.usage == 0.0
+
+
+def test_a_step_has_room_for_a_token_of_each_sequence() -> None:
+    make(num_pages=8, max_num_seqs=4, max_batch_tokens=4)
+    with pytest.raises(AssertionError, match="no room"):
+        make(num_pages=8, max_num_seqs=4, max_batch_tokens=3)

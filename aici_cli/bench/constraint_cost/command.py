@@ -102,9 +102,8 @@ def _measure(
             made = [KINDS[kind](text) for text in texts]
             calls: list[ControllerCall] = [ControllerCall(modules[each.guest], each.argument) for each in made]
             row = {"threads": num_threads, "batch": size, "kind": kind, **compare(engine, num_tokens, rounds, calls)}
-            low, high = row["interval"]
             # For a run that is cut off:
-            say(f"plain {row['plain_ms']:.3f} ms, ratio {row['median_of_ratios']:.3f} ({low:.3f} to {high:.3f})")
+            say(f"plain {row['plain_ms']:.3f} ms, ratio {row['median_of_ratios']:.3f} ({_interval(row)})")
             rows.append(row)
     return rows
 
@@ -133,13 +132,17 @@ def _print_times(rows: "Sequence[Mapping[str, Any]]") -> None:
                 row["batch"],
                 row["kind"],
                 *(f"{row[name]:.3f}" for name in names),
-                f"{row['interval'][0]:.3f} to {row['interval'][1]:.3f}",
+                _interval(row),
                 "yes" if row["same_tokens"] else "no",
             ]
             for row in rows
         ),
         num_left=3,
     )
+
+
+def _interval(row: "Mapping[str, Any]") -> str:
+    return "{:.3f} to {:.3f}".format(*row["interval"]) if row["interval"] else "too few rounds"
 
 
 def _print_processor_times(rows: "Sequence[Mapping[str, Any]]") -> None:

@@ -71,9 +71,9 @@ def _after_tokens(engine: Engine, handle: RequestHandle, count: int) -> tuple[Pr
 def compare(engine: Engine, num_tokens: int, rounds: int, calls: Sequence[ControllerCall]) -> dict[str, Any]:
     """Compare the speeds. A ratio is constrained / plain; 1 means that the constraint costs nothing.
 
-    `interval`: of the median of the ratios (`median_interval`). `ratio_of_fastest`: of the fastest rounds, which other
-    programs on the machine have disturbed least. `cpu_us`: medians of the processor time a step by process, plain and
-    constrained. `same_tokens`: the constraint has not changed the tokens.
+    `interval`: of the median of the ratios (`median_interval`); None for few rounds. `ratio_of_fastest`: of the fastest
+    rounds, which other programs on the machine have disturbed least. `cpu_us`: medians of the processor time a step by
+    process, plain and constrained. `same_tokens`: the constraint has not changed the tokens.
     """
     nobody = [None] * len(calls)
     plain, constrained = [], []

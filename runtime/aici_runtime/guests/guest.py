@@ -386,12 +386,13 @@ class Guest:
                 raise GuestError(str(wasmtime.WasmtimeError._from_ptr(error)))
 
     def empty(self) -> bool:
-        """Empty the instance of a guest that has left: a snapshot then makes it a new guest (`snapshot.start_from`).
-        Return False for an instance that is of no further use: a call has failed, state is hidden, or the guest has
-        grown, or has not started from a snapshot. A memory never shrinks, so a snapshot would not fit."""
-        if self._has_failed or self._has_ended or not self.is_movable:
-            return False
-        if self.memory.size_bytes() != self.snapshot_bytes:
+        """Empty the instance after the guest has left: `snapshot.start_from` then makes a new guest of the instance.
+        The module must be movable.
+
+        Return False if the instance is of no further use: a call has failed, the guest was not made from a snapshot, or
+        its memory has grown. Memory never shrinks, so the next snapshot would not fit.
+        """
+        if self._has_failed or self._has_ended or self.memory.size_bytes() != self.snapshot_bytes:
             return False
         self.is_initialized = False
         try:

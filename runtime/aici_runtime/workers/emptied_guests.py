@@ -1,8 +1,8 @@
 """Instances of guests that have left a pool, for its next guests.
 
-To empty an instance is much faster than to make one, which is most of what a guest costs that starts from an image.
-The next guest in an emptied instance starts from a snapshot or an image of the pool's module: these say all that a
-guest remembers (`guests/movable.py`).
+Making an instance is half of the work when a guest starts from an image. So the instance of a guest that has left is
+emptied, and serves a next guest, which starts from a snapshot or an image. These hold the whole state of a guest: a
+pool's module has no other (`guests/movable.py`).
 """
 
 from collections import deque
@@ -12,7 +12,7 @@ from aici_runtime.memory.worker_slots import POOL_EMPTIED_MAX
 
 
 class EmptiedGuests:
-    """Safe from any thread."""
+    """At most `POOL_EMPTIED_MAX` instances. One thread puts instances in; any thread may take them."""
 
     def __init__(self) -> None:
         self._guests: deque[Guest] = deque()

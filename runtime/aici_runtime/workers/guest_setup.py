@@ -27,6 +27,7 @@ from aici_runtime.guests.native.host import NativeHost
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.tokenizer.vocabulary import LoadedVocabulary
+from aici_runtime.workers.emptied_guests import EmptiedGuests
 from aici_runtime.workers.sandbox import Sandbox
 from aici_runtime.workers.worker_reports import WorkerReports
 
@@ -85,11 +86,11 @@ def start_guest(
     snapshot_file: int | None,
     order: Mapping[str, Any],
     startup: Start,
-    emptied: Guest | None = None,
+    emptied: EmptiedGuests | None = None,
 ) -> tuple[Guest, GuestDriver]:
     """Instantiate the module, for the state in `context.host_functions`. Raises SetupError if that is not possible.
 
-    `emptied`: an instance of the module, used in the place of a new one if the snapshot fits. Only with a snapshot.
+    `emptied`: instances of the module; one that fits the snapshot takes the place of a new one.
     """
     state = context.host_functions.guest
     try:
@@ -114,12 +115,15 @@ def _open(path: str | None) -> int | None:
         return None
 
 
-def _start(context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, emptied: Guest | None) -> Guest:
+def _start(
+    context: WorkerContext, module: wasmtime.Module, snapshot_file: int | None, emptied: EmptiedGuests | None
+) -> Guest:
     """Instantiate the module, from a snapshot if there is one that can be used. Raises GuestError."""
     if snapshot_file is None:
         return make_guest(context, module)
-    if emptied is not None and _takes(emptied, snapshot_file):
-        return emptied
+    used = None if emptied is None else emptied.take()
+    if used is not None and _takes(used, snapshot_file):
+        return used
     guest = make_guest(context, module)
     return guest if _takes(guest, snapshot_file) else make_guest(context, module)
 

@@ -104,8 +104,7 @@ class PoolBirths:
         state.storage = RequestVariables(context.stepper_pidfd)
         is_image = "image" in order
         snapshot_file = image if is_image else self._vocabulary
-        emptied = self._pool.emptied.take() if snapshot_file is not None else None
-        guest, driver = start_guest(context, self._module, snapshot_file, order, birth, emptied)
+        guest, driver = start_guest(context, self._module, snapshot_file, order, birth, self._pool.emptied)
         is_created = is_image and guest.is_initialized  # else the image was of no use
         if is_created:
             driver.handle = order["image"]["handle"]

@@ -166,8 +166,3 @@ def test_an_emptied_instance_becomes_the_guest_of_a_snapshot(tmp_path: Path) -> 
         assert not failed.empty()
         used.end()
         assert not used.empty()
-
-
-def test_an_instance_with_hidden_state_is_not_emptied(tmp_path: Path) -> None:
-    start = starter(tmp_path, module("(table 1 funcref) (func $f) (start $f)"))
-    assert not start().empty()
