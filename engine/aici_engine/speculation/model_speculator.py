@@ -2,9 +2,9 @@
 
 The draft model runs before the forward pass, a token a pass for all sequences that draft. It draws with the random
 numbers that the model will use, so that the two choose the same tokens where they agree. Its time counts: a step drafts
-if the expected tokens a second, passes of the draft model included, exceed those of a step without drafts. The time of
-a pass of the draft model is measured (`pass_times`), and so is how often its guesses are right (`acceptance_rates`). A
-further token is guessed as long as its gain is expected to be worth the time.
+if its streams are expected to be faster (`speculator`), passes of the draft model included. The time of a pass of the
+draft model is measured (`pass_times`), and so is how often its guesses are right (`acceptance_rates`). A further token
+is guessed as long as its gain is expected to be worth the time.
 
 Before its first guess, the draft model computes the text so far. That pays if the text goes on for long, which nobody
 knows: a text is taken to go on for as many tokens as it has generated, and `_FIRST_LENGTH` more. A step computes few of
@@ -20,6 +20,7 @@ import time
 from collections.abc import Iterator
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
+from math import exp, log1p
 from typing import Final, NamedTuple, Protocol
 
 from aici_base.ids import SeqId, TokenId
@@ -30,7 +31,7 @@ from aici_engine.sequences.sequence import Sequence
 from aici_engine.speculation.acceptance_rates import AcceptanceRates, Rate
 from aici_engine.speculation.ngram_drafter import Draft
 from aici_engine.speculation.pass_times import PassTimes
-from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator
+from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator, has_prompt, may_draft
 from aici_engine.step_plan import Drafts, StepPlan
 
 _log = logging.getLogger(__name__)
@@ -92,11 +93,13 @@ class _Reader:
 
 
 class _Choice(NamedTuple):
-    """The sequences that should guess, and the tokens a second expected then."""
+    """The sequences that should guess. `rate`: the expected tokens a second that a further guess must exceed.
+    `saved_s`: expected for each token of a step."""
 
     seqs: list[Sequence]
     num_tokens: int
     rate: float
+    saved_s: float
 
 
 @dataclass(slots=True)
@@ -132,8 +135,9 @@ class ModelSpeculator(NgramSpeculator):
 
     def drafts(self, plan: StepPlan) -> Drafts:
         self._grown = []
+        seqs = [chunk.seq for chunk in plan.chunks if may_draft(chunk.seq)]
         try:
-            drafts = {} if self._has_failed else super().drafts(plan)
+            drafts: Drafts = {} if self._has_failed or has_prompt(plan) else self._choose_drafts(plan, seqs).drafts
         except Exception as error:  # noqa: BLE001 the engine loop's: every text goes on without guesses
             _log.error("the draft model failed, and is not used any more", exc_info=error)
             self._has_failed, drafts = True, {}
@@ -163,8 +167,7 @@ class ModelSpeculator(NgramSpeculator):
             if seq.seq_id not in found
             or sum(found[seq.seq_id].probabilities) < _expected(self._reader(seq).rate.value, choice.num_tokens)
         ]
-        saved_s = costs.passes_s[0] / num_seqs - 1 / choice.rate
-        return found | self._draft_all(chosen, costs, rate=choice.rate, saved_s=saved_s)
+        return found | self._draft_all(chosen, costs, rate=choice.rate, saved_s=choice.saved_s)
 
     def _reader(self, seq: Sequence) -> _Reader:
         return self._readers.get(seq.seq_id) or self._readers.setdefault(
@@ -188,21 +191,24 @@ class ModelSpeculator(NgramSpeculator):
     def _choose(self, seqs: list[Sequence], costs: Costs, *, num_seqs: int) -> _Choice | None:
         """Return which sequences should guess; None if no guess is expected to pay."""
         likeliest = sorted(seqs, key=lambda seq: self._reader(seq).rate.value, reverse=True)
-        best, best_rate = None, costs.least_rate
-        expected, walks_s = [0.0] * (MOST_A_SEQUENCE + 1), [0.0] * (MOST_A_SEQUENCE + 1)
+        best, best_speed = None, costs.least_speed
+        expected, gains, walks_s = ([0.0] * (MOST_A_SEQUENCE + 1) for _ in range(3))
         for count, seq in enumerate(likeliest, 1):
             right, walk_s = self._reader(seq).rate.value, self._walk_s(seq)
             for length in range(1, MOST_A_SEQUENCE + 1):
                 more = _expected(right, min(length, self._most(seq)))
                 expected[length] += more
+                gains[length] += log1p(more)
                 walks_s[length] += more * walk_s
             # After a draft that was right, the last guess and the token after it are computed first.
             first_s, draft_s = self._draft_s(2 * count, costs), self._draft_s(count, costs)
             for length in range(1, min(MOST_A_SEQUENCE, (len(costs.passes_s) - 1) // count) + 1):
                 time_s = costs.passes_s[count * length] + first_s + (length - 1) * draft_s + walks_s[length]
-                rate = (num_seqs + expected[length]) / time_s
-                if rate > best_rate:
-                    best, best_rate = _Choice(likeliest[:count], length, rate), rate
+                speed = exp(gains[length] / num_seqs) / time_s
+                if speed > best_speed:
+                    rate = num_seqs * (1 + expected[length] / count) / time_s
+                    saved_s = costs.passes_s[0] / num_seqs - time_s / (num_seqs + expected[length])
+                    best, best_speed = _Choice(likeliest[:count], length, rate, saved_s), speed
         return best
 
     def _draft_s(self, num_tokens: int, costs: Costs) -> float:

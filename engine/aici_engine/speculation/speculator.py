@@ -1,12 +1,16 @@
 """Which sequences of a step draft how many tokens.
 
-A draft is worth its time if the step with the draft has more expected tokens a second than the step without. The times
-of passes are measured (`pass_times`), what follows the pass for each right token (`walk_times`), and the probabilities
-too (`hit_rates`). So nothing is drafted where a pass is compute-bound already (in large batches, and beside prompts),
-or where a guest takes longer than the pass.
+A draft makes its own stream faster and the others of the step slower. Drafts are worth their time if the streams of the
+step are expected to be faster in the geometric mean: by the sum of all tokens a second, a stream that repeats its
+prompt could slow down fifteen that do not. The times of passes are measured (`pass_times`), what follows the pass for
+each right token (`walk_times`), and the probabilities too (`hit_rates`). So nothing is drafted where a pass is
+compute-bound already (in large batches, and beside prompts), or where a guest takes longer than the pass. A search that
+finds nothing costs time too: `search_pace`.
 """
 
+import time
 from collections.abc import Mapping
+from math import exp, log, log1p
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
 
@@ -14,17 +18,22 @@ from aici_base.ids import SeqId
 from aici_engine.sequences.sequence import Sequence
 from aici_engine.speculation.ngram_drafter import Draft, NgramDrafter
 from aici_engine.speculation.pass_times import PassTimes
+from aici_engine.speculation.search_pace import SearchPace
 from aici_engine.speculation.walk_times import WalkTimes
 from aici_engine.step_plan import Drafts, StepPlan
 
 MOST_A_SEQUENCE: Final = 15
 _MOST_A_STEP: Final = 32
 _MOST_PENDING: Final = 8
-"""A step with more pending tokens of a sequence has a prompt: nothing is drafted."""
+"""A step with more pending tokens of a sequence has a prompt."""
 _LEAST_GAIN: Final = 1.05
-"""The least gain in expected tokens a second: times are measured on a busy machine."""
+"""The least gain in the speed of streams: times are measured on a busy machine."""
 _CHECK: Final = 64
 """After so many passes with drafts, a pass without drafts is measured again."""
+_NEWEST: Final = 0.1
+"""The weight of the newest search in the moving average of its time."""
+_MOST_SLOWER: Final = 2.0
+"""A search counts at most so many times the average: the first search of a text reads the whole text."""
 
 
 class Speculator(Protocol):
@@ -60,12 +69,19 @@ class NoSpeculator(Speculator):
 
 
 class Costs(NamedTuple):
-    """`passes_s[k]`: a pass with k drafted tokens. `least_rate`: the tokens a second that a step with drafts must
-    exceed. `least_probability`: a less likely token costs more than the token is worth."""
+    """`passes_s[k]`: a pass with k drafted tokens. `least_speed`: tokens a second of a stream (geometric mean) that a
+    step with drafts must exceed. `least_probability`: a less likely token costs more than the token is worth."""
 
     passes_s: list[float]
-    least_rate: float
+    least_speed: float
     least_probability: float
+
+
+class _Chosen(NamedTuple):
+    """Drafts, and the seconds that each is expected to save."""
+
+    drafts: Drafts
+    saved_s: Mapping[SeqId, float]
 
 
 class NgramSpeculator(Speculator):
@@ -73,25 +89,31 @@ class NgramSpeculator(Speculator):
 
     def __init__(self) -> None:
         self._drafters: dict[SeqId, NgramDrafter] = {}
+        self._paces: dict[SeqId, SearchPace] = {}
+        self._search_s = 0.0
+        """About how long the search for a draft of one sequence takes; 0 before the first search."""
         self._times = PassTimes()
         self._walks = WalkTimes()
 
     def drafts(self, plan: StepPlan) -> Drafts:
-        if any(not chunk.samples or chunk.num_tokens > _MOST_PENDING for chunk in plan.chunks):
+        if has_prompt(plan) or self._times.expected_s(plan.num_tokens) is None:
             return {}
-        costs = self._costs(num_tokens=sum(chunk.num_tokens for chunk in plan.chunks), num_seqs=len(plan.chunks))
-        if costs is None:
+        seqs = [chunk.seq for chunk in plan.chunks if self._pace(chunk.seq).is_due() and may_draft(chunk.seq)]
+        if not seqs:
             return {}
-        seqs = [chunk.seq for chunk in plan.chunks if may_draft(chunk.seq)]
-        found = self._find(seqs, costs, num_seqs=len(plan.chunks))
-        walks_s = {seq.seq_id: self._walk_s(seq) for seq in seqs if seq.seq_id in found}
-        lengths = _lengths(found, walks_s, costs, num_seqs=len(plan.chunks))
-        return {seq_id: found[seq_id].tokens[:length] for seq_id, length in lengths.items()}
+        began = time.perf_counter()
+        chosen = self._choose_drafts(plan, seqs)
+        search_s = (time.perf_counter() - began) / len(seqs)
+        most_s = _MOST_SLOWER * self._search_s or search_s
+        self._search_s += _NEWEST * (min(search_s, most_s) - self._search_s)
+        for seq in seqs:
+            self._pace(seq).record(chosen.saved_s.get(seq.seq_id, 0.0), self._search_s)
+        return chosen.drafts
 
     def record_time(self, plan: StepPlan, time_s: float) -> None:
         if not plan.drafts:
             self._walks.fade()
-        if all(chunk.samples and chunk.num_tokens <= _MOST_PENDING for chunk in plan.chunks):
+        if not has_prompt(plan):
             self._times.record(plan.num_tokens, time_s)
 
     def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:
@@ -99,6 +121,20 @@ class NgramSpeculator(Speculator):
 
     def forget(self, seq_id: SeqId) -> None:
         self._drafters.pop(seq_id, None)
+        self._paces.pop(seq_id, None)
+
+    def _pace(self, seq: Sequence) -> SearchPace:
+        return self._paces.get(seq.seq_id) or self._paces.setdefault(seq.seq_id, SearchPace())
+
+    def _choose_drafts(self, plan: StepPlan, seqs: list[Sequence]) -> _Chosen:
+        """Return the drafts for those of `seqs` for which drafts pay. The plan computes no prompt."""
+        num_seqs = len(plan.chunks)
+        costs = self._costs(num_tokens=plan.num_tokens, num_seqs=num_seqs)
+        if costs is None:
+            return _Chosen({}, {})
+        found = self._find(seqs, costs, num_seqs=num_seqs)
+        walks_s = {seq.seq_id: self._walk_s(seq) for seq in seqs if seq.seq_id in found}
+        return _choose(found, walks_s, costs, num_seqs=num_seqs)
 
     def _find(self, seqs: list[Sequence], costs: Costs, *, num_seqs: int) -> dict[SeqId, Draft]:  # noqa: ARG002
         """Return the drafts of those of `seqs` that have any. `num_seqs`: of the step."""
@@ -124,35 +160,56 @@ class NgramSpeculator(Speculator):
         if time_s is None or age is None or age >= _CHECK:
             return None
         passes_s = [time_s]
-        least_rate, least_probability, can_pay = _LEAST_GAIN * num_seqs / time_s, 1.0, False
+        least_speed, least_probability, can_pay = _LEAST_GAIN / time_s, 1.0, False
         for num_drafted in range(1, min(_MOST_A_STEP, num_seqs * MOST_A_SEQUENCE) + 1):
             pass_s = self._times.expected_s(num_tokens + num_drafted) or time_s
             passes_s.append(pass_s)
-            can_pay = can_pay or num_seqs + num_drafted > least_rate * pass_s
-            least_probability = min(least_probability, (pass_s / time_s - 1) * num_seqs / num_drafted)
-        return Costs(passes_s, least_rate, least_probability) if can_pay else None
+            can_pay = can_pay or 1 + num_drafted / num_seqs > least_speed * pass_s
+            least_probability = min(least_probability, log(pass_s / time_s) * num_seqs / num_drafted)
+        return Costs(passes_s, least_speed, least_probability) if can_pay else None
 
 
-def _lengths(
-    found: Mapping[SeqId, Draft], walks_s: Mapping[SeqId, float], costs: Costs, *, num_seqs: int
-) -> dict[SeqId, int]:
-    """Return how many tokens of the drafts to compute: the likeliest tokens, as many as pay.
+def _choose(found: Mapping[SeqId, Draft], walks_s: Mapping[SeqId, float], costs: Costs, *, num_seqs: int) -> _Chosen:
+    """Return as much of the drafts as pays: those tokens first that speed their streams up most.
 
     `walks_s`: seconds a right token after the pass.
     """
-    best_rate, best = costs.least_rate, 0
-    expected, walk_s = float(num_seqs), 0.0
-    likeliest = _likeliest(found, most=len(costs.passes_s) - 1)
-    for num_drafted, (probability, seq_id) in enumerate(likeliest, 1):
-        expected += probability
+    gains = _gains(found, most=len(costs.passes_s) - 1)
+    best_speed, best = costs.least_speed, 0
+    sum_gains, walk_s = 0.0, 0.0
+    for num_drafted, (gain, probability, seq_id) in enumerate(gains, 1):
+        sum_gains += gain
         walk_s += probability * walks_s[seq_id]
-        rate = expected / (costs.passes_s[num_drafted] + walk_s)
-        if rate > best_rate:
-            best_rate, best = rate, num_drafted
+        speed = exp(sum_gains / num_seqs) / (costs.passes_s[num_drafted] + walk_s)
+        if speed > best_speed:
+            best_speed, best = speed, num_drafted
     lengths: dict[SeqId, int] = {}
-    for _, seq_id in likeliest[:best]:
-        lengths[seq_id] = lengths.get(seq_id, 0) + 1
-    return lengths
+    saved_s: dict[SeqId, float] = {}
+    if best:
+        sum_gains = sum(gain for gain, _, _ in gains[:best])
+        saved_each_s = exp(sum_gains / num_seqs) * (costs.passes_s[0] - 1 / best_speed) / sum_gains
+        for gain, _, seq_id in gains[:best]:
+            lengths[seq_id] = lengths.get(seq_id, 0) + 1
+            saved_s[seq_id] = saved_s.get(seq_id, 0.0) + gain * saved_each_s
+    return _Chosen({seq_id: found[seq_id].tokens[:length] for seq_id, length in lengths.items()}, saved_s)
+
+
+def _gains(found: Mapping[SeqId, Draft], *, most: int) -> list[tuple[float, float, SeqId]]:
+    """Return the drafted tokens with the largest gains: gain, probability and sequence. A gain is the logarithm of how
+    much faster the token makes its stream. A token never comes before an earlier token of its sequence."""
+    gains = []
+    for seq_id, draft in found.items():
+        expected = 1.0
+        for probability in draft.probabilities:
+            gains.append((log1p(probability / expected), probability, seq_id))
+            expected += probability
+    # The sort is stable, and gains fall along a draft.
+    return sorted(gains, key=itemgetter(0), reverse=True)[:most]
+
+
+def has_prompt(plan: StepPlan) -> bool:
+    """Return whether the step computes a part of a prompt. Nothing is drafted then."""
+    return any(not chunk.samples or chunk.num_tokens > _MOST_PENDING for chunk in plan.chunks)
 
 
 def _likeliest(found: Mapping[SeqId, Draft], *, most: int) -> list[tuple[float, SeqId]]:
