@@ -1,6 +1,7 @@
 """Drafts: what followed the last tokens before, as many tokens as pay."""
 
 import itertools
+import math
 import random
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,10 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.request import ControllerCall, Request, Sink
 from aici_engine.sequences.sequence import Sequence
-from aici_engine.speculation.ngram_drafter import NgramDrafter
+from aici_engine.speculation.ngram_drafter import Draft, NgramDrafter
 from aici_engine.speculation.pass_times import PassTimes
 from aici_engine.speculation.prediction import num_accepted
-from aici_engine.speculation.speculator import NgramSpeculator
+from aici_engine.speculation.speculator import Costs, NgramSpeculator, _choose
 from aici_engine.step_plan import PlannedChunk, StepPlan
 from tests.engine.support import encode
 
@@ -310,6 +311,74 @@ def test_only_as_many_tokens_are_drafted_as_pay() -> None:
         speculator._times.record(size, time_s)
     seq = sequence(1, "abcabcabcabcabcabc")
     assert speculator.drafts(plan_of(seq)) == {seq.seq_id: encode("abc")}
+
+
+def test_one_stream_that_repeats_its_prompt_does_not_slow_many_that_do_not() -> None:
+    """Eight drafted tokens make a pass a third longer, and the step has half as many tokens again."""
+    speculator = NgramSpeculator()
+    for size in range(16, 48):
+        speculator._times.record(size, 0.01 * (1 + (size - 16) / 24))
+    repeating, others = [sequence(number, 9 * "abc") for number in range(16)], [sequence(99, "xyz")]
+    others += [sequence(100 + number, f"text {number}") for number in range(14)]
+    assert speculator.drafts(plan_of(repeating[0], *others)) == {}
+    assert speculator.drafts(plan_of(*repeating)).keys() == set(range(16))
+
+
+class Counting(NgramSpeculator):
+    """Counts the searches for drafts."""
+
+    num_searches = 0
+
+    def _find(self, seqs: list[Sequence], costs: Costs, *, num_seqs: int) -> dict[SeqId, Draft]:
+        self.num_searches += 1
+        return super()._find(seqs, costs, num_seqs=num_seqs)
+
+
+def test_a_text_that_repeats_nothing_is_searched_seldom_until_it_repeats() -> None:
+    speculator, tokens = Counting(), iter(random.Random(3).sample(range(50_000), 400))
+    seq = sequence(1, "abc")
+
+    def step(token: int) -> bool:
+        seq.transcript.tokens.append(TokenId(token))
+        plan = plan_of(seq)
+        plan.drafts = speculator.drafts(plan)
+        speculator.record_time(plan, 0.005)
+        return bool(plan.drafts)
+
+    assert not any(step(next(tokens)) for _ in range(200))
+    assert 30 < speculator.num_searches < 60
+    before = speculator.num_searches
+    num_drafted = sum(step(token) for token in list(seq.tokens[:100]))
+    assert num_drafted > 80, "found within eight tokens, and then at each token"
+    assert speculator.num_searches - before >= num_drafted
+
+
+drafts_found = st.dictionaries(
+    st.integers(1, 3),
+    st.lists(st.floats(0.05, 0.99), min_size=1, max_size=4).map(
+        lambda rates: Draft(list(range(len(rates))), list(itertools.accumulate(rates, float.__mul__)))
+    ),
+    min_size=1,
+)
+
+
+@given(drafts_found, st.lists(st.floats(0.0, 0.6), min_size=12, max_size=12))
+def test_the_chosen_drafts_are_the_best_of_all(found: dict[SeqId, Draft], steps: list[float]) -> None:
+    passes_s = list(itertools.accumulate(steps, initial=1.0))
+
+    def speed(lengths: dict[SeqId, int]) -> float:
+        """The geometric mean over four streams of expected tokens a second, after the definition."""
+        expected = [1 + sum(found[seq_id].probabilities[:length]) for seq_id, length in lengths.items()]
+        return math.prod(expected) ** (1 / 4) / passes_s[sum(lengths.values())]
+
+    ranges = [range(len(draft.tokens) + 1) for draft in found.values()]
+    best = max(speed(dict(zip(found, lengths, strict=True))) for lengths in itertools.product(*ranges))
+    chosen = _choose(found, dict.fromkeys(found, 0.0), Costs(passes_s, 1.05, 0.0), num_seqs=4)
+    assert bool(chosen.drafts) == (best > 1.05)
+    if chosen.drafts:
+        assert speed({seq_id: len(draft) for seq_id, draft in chosen.drafts.items()}) == pytest.approx(best)
+        assert chosen.saved_s.keys() == chosen.drafts.keys()
+        assert min(chosen.saved_s.values()) > 0
 
 
 def test_a_pass_without_drafts_is_measured_now_and_then() -> None:
