@@ -32,8 +32,7 @@ BACKGROUND: Final = 1e9
 def in_turn(sequences: Collection[Sequence]) -> dict[Sequence, float]:
     """Return the turn of every sequence, in the order of service. `sequences` must be sorted by age.
 
-    >>> in_turn([a_1, a_2, a_3, b_1])
-    {a_1: 0, b_1: 0, a_2: 1, a_3: 2}
+    The sequences a1, a2, a3 of one owner and b1 of another are served in the order a1 (turn 0), b1 (0), a2 (1), a3 (2).
     """
     is_plain = all(seq.share.most is None and not seq.clock.is_background for seq in sequences)
     if is_plain and len({seq.share.owner for seq in sequences}) <= 1:

@@ -52,7 +52,7 @@ def either_case(text: str) -> str:
     """Return a pattern that `text` matches, and that leaves two characters at each place: no guest can force a token.
 
     >>> either_case("It.")
-    '[Ii][tT][._](.|\\\\n)*'
+    '[Ii][tT][\\\\._](.|\\\\n)*'
     """
     return "".join(f"[{re.escape(char)}{re.escape(_other(char))}]" for char in text) + _ANYTHING
 

@@ -85,9 +85,9 @@ class FolderSource(TensorSource):
 
         >>> source = FolderSource(folder)
         >>> source.tensors["model.norm.weight"]
-        TensorInfo(dtype='F32', shape=(64,))
+        TensorInfo(dtype='F32', shape=(32,))
         >>> source.read("model.norm.weight").shape
-        (64,)
+        (32,)
 
     A read copies the bytes of one tensor from the file to new memory. The file is not mapped: a mapped file that
     somebody replaces would end the process.
