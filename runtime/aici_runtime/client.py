@@ -10,22 +10,23 @@ import itertools
 import os
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
-from uuid import uuid4
+from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from aici_base.errors import AiciError, RuntimeDiedError, UsageError, class_of
+from aici_base.errors import RuntimeDiedError, UsageError
 from aici_base.ids import SeqId, TokenId
 from aici_runtime import calm_channel, turn_message
 from aici_runtime.channels.channel import MIB, Channels, Mailbox, MessageTooLargeError
 from aici_runtime.config import RuntimeConfig
+from aici_runtime.engine_json import data_of, encode
 from aici_runtime.memory import shm
 from aici_runtime.memory.mask_region import mask_bytes
 from aici_runtime.runtime_process import RuntimeProcess
+from aici_runtime.side_calls import LOCAL_USER, SideCalls
 from aici_runtime.turn_message import TurnFields
 from aici_runtime.wire import (
     Mid,
@@ -43,9 +44,11 @@ from aici_runtime.wire import (
     seq_results,
 )
 
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
 __all__ = ["Runtime", "RuntimeConfig"]
 
-_USER = "localhost"
 _INLINE_BYTES = 1 << 20
 """A larger module does not go as base64 in a message."""
 
@@ -85,11 +88,8 @@ class Runtime:
         self._turn_ops: Sequence[MidOp] = ()
         self._calm_ids: Sequence[SeqId] = ()
         self._calm: calm_channel.CalmChannel | None = None
-        self._pending: dict[str, Future[Any]] = {}
-        self._pending_lock = threading.Lock()
         # A thread holds a mailbox's lock to touch the mailbox, so `close` cannot unmap under a thread that wakes up.
         self._main_lock = threading.Lock()
-        self._side_lock = threading.Lock()
         self._close_lock = threading.Lock()
         self._died = False
         self._ended = threading.Event()
@@ -99,12 +99,15 @@ class Runtime:
             for direction, side in self._channels.each():
                 self._boxes[direction, side] = self._channels.create(direction, side)
             self._calm = calm_channel.load(self._boxes["cmd", ""], self._boxes["resp", ""])
+            self._side = SideCalls(
+                self._boxes["resp", "-side"], partial(self._send, self._boxes["cmd", "-side"]), self._check_alive
+            )
             self._bin = shm.create_region(f"{self._prefix}bin-shm", config.bin_size_mib * MIB)
             self._process = RuntimeProcess(config.command(self._prefix))
             self.pid = self._process.pid
             self._threads = [
                 threading.Thread(target=self._watch, name="aicirt-watch", daemon=True),
-                threading.Thread(target=self._read_side, name="aicirt-side", daemon=True),
+                threading.Thread(target=self._side.serve, name="aicirt-side", daemon=True),
             ]
             for thread in self._threads:
                 thread.start()
@@ -119,7 +122,7 @@ class Runtime:
     def wait_ready(self) -> None:
         """Block until the runtime serves both channels, then unlink every name, so that nothing can be left behind."""
         self.ping()
-        self._side({"op": "ping"}).result()
+        self._side.call({"op": "ping"}).result()
         tokens = self.call({"op": "tokens"})
         self.vocab_size = tokens["vocab_size"]
         self.eos_token = TokenId(tokens["eos_token_id"])
@@ -136,7 +139,7 @@ class Runtime:
 
     # Side channel.
 
-    def mk_module(self, wasm: bytes | Path, *, user: str = _USER, is_admin: bool = True) -> ModuleInfo:
+    def mk_module(self, wasm: bytes | Path, *, user: str = LOCAL_USER, is_admin: bool = True) -> ModuleInfo:
         """Upload and compile a module, given as bytes or as a file. Idempotent.
 
         The runtime reads a file, and more than 1 MiB of bytes, by itself: a module may be larger than a message. For a
@@ -153,20 +156,20 @@ class Runtime:
                     request["path"] = stack.enter_context(_shared_file(content))
                 else:
                     request["binary"] = base64.b64encode(content).decode()
-            data = self._side(request, auth=_auth(user, is_admin)).result()
+            data = self._side.call(request, user=user, is_admin=is_admin).result()
         return ModuleInfo(data["module_id"], data["wasm_size"], data["compiled_size"], data["time"])
 
     def set_tags(
-        self, module_id: str, tags: Sequence[str], *, user: str = _USER, is_admin: bool = True
+        self, module_id: str, tags: Sequence[str], *, user: str = LOCAL_USER, is_admin: bool = True
     ) -> list[TagInfo]:
         """Set tags. Without admin rights, only tags that begin with `{user}.` are allowed; else UsageError."""
         request = {"op": "set_tags", "module_id": module_id, "tags": list(tags)}
-        data = self._side(request, auth=_auth(user, is_admin)).result()
+        data = self._side.call(request, user=user, is_admin=is_admin).result()
         return [TagInfo(**info) for info in data["tags"]]
 
     def get_tags(self) -> list[TagInfo]:
         """Return all tags, newest first."""
-        return [TagInfo(**info) for info in self._side({"op": "get_tags"}).result()["tags"]]
+        return [TagInfo(**info) for info in self._side.call({"op": "get_tags"}).result()["tags"]]
 
     def instantiate(
         self,
@@ -176,7 +179,7 @@ class Runtime:
         module_id: str,
         module_arg: object,
         seed: int = 0,
-        user: str = _USER,
+        user: str = LOCAL_USER,
     ) -> "Future[None]":
         """Start a guest without blocking. `module_id` may be a tag; `seed` (64 bits) seeds the guest's randomness.
         Guests of two users never share a process.
@@ -185,7 +188,7 @@ class Runtime:
         for an unknown module or tag, UsageError for other wrong arguments. The future cannot be cancelled. Afterwards,
         bind the guest with a PreOp or `discard` the guest; nothing else ends it.
         """
-        return self._side(
+        return self._side.call(
             {
                 "op": "instantiate",
                 "req_id": req_id,
@@ -194,13 +197,13 @@ class Runtime:
                 "module_arg": module_arg,
                 "seed": seed,
             },
-            lambda _: None,
-            auth=_auth(user, is_admin=True),
+            user=user,
+            decode=lambda _: None,
         )
 
     def discard(self, req_id: str) -> None:
         """End a guest that will never be bound, whether up yet or not. Idempotent; does not wait."""
-        self._side({"op": "discard", "req_id": req_id})
+        self._side.call({"op": "discard", "req_id": req_id})
 
     # Main channel.
 
@@ -250,7 +253,7 @@ class Runtime:
         try:
             message = turn_message.encode(fields)
         except (OverflowError, TypeError):
-            message = _encode(fields.to_json())  # the runtime refuses the number by name
+            message = encode(fields.to_json())  # the runtime refuses the number by name
         self._send_message(message)
         self._turn_ops = fields.ops
 
@@ -260,7 +263,7 @@ class Runtime:
         message = self._receive_message()
         if turn_message.is_turn(message):
             return turn_message.decode_answer(message, self._turn_ops)
-        return turn_message.turn_of(_data(orjson.loads(message)))
+        return turn_message.turn_of(data_of(orjson.loads(message)))
 
     def send_calm(self, ids: Sequence[SeqId], tokens: Sequence[TokenId], patience: Patience | None) -> None:
         """Do as `send_turn` for guests that are each told of one token and asked for all: `tokens[i]` for `ids[i]`.
@@ -332,7 +335,7 @@ class Runtime:
             for thread in self._threads:
                 if thread.ident is not None:  # only if started
                     thread.join()
-            with self._main_lock, self._side_lock:
+            with self._main_lock, self._side.lock:
                 self._release_memory()
 
     def __enter__(self) -> "Runtime":
@@ -344,14 +347,14 @@ class Runtime:
         self.close()
 
     def _send_main(self, request: Mapping[str, object]) -> None:
-        self._send_message(_encode(request))
+        self._send_message(encode(request))
 
     def _send_message(self, message: bytes) -> None:
         with self._main_lock:
             self._send(self._boxes["cmd", ""], message)
 
     def _receive_main(self) -> Any:
-        return _data(orjson.loads(self._receive_message()))
+        return data_of(orjson.loads(self._receive_message()))
 
     def _receive_message(self) -> bytes:
         with self._main_lock:
@@ -368,55 +371,13 @@ class Runtime:
             raise UsageError(str(error), hint="raise json_size_mib") from error
         self._check_alive()
 
-    def _side(
-        self, request: Mapping[str, object], decode: Any = None, *, auth: Mapping[str, object] | None = None
-    ) -> "Future[Any]":
-        """Send on the side channel. The future resolves to the data of the response, or to `decode(data)`."""
-        rid = str(uuid4())
-        future: Future[Any] = _new_future()
-        message = _encode({"$rid": rid, "$auth": auth or _auth(_USER, True), **request})
-        with self._pending_lock:
-            self._check_alive()
-            self._pending[rid] = future
-        try:
-            with self._side_lock:
-                self._send(self._boxes["cmd", "-side"], message)
-        except BaseException:
-            with self._pending_lock:
-                self._pending.pop(rid, None)
-            raise
-        return future if decode is None else _mapped(future, decode)
-
-    def _read_side(self) -> None:
-        """Thread: pass every response of the side channel to its future, until the runtime dies."""
-        box = self._boxes["resp", "-side"]
-        while True:
-            message = box.receive()
-            if self._died:
-                return
-            response = orjson.loads(message)
-            with self._pending_lock:
-                future = self._pending.pop(response.get("$rid", ""), None)
-            if future is None:
-                continue
-            try:
-                result = _data(response)
-            except AiciError as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-
     def _watch(self) -> None:
         """Thread: sleep until the runtime's process ends."""
         self._process.wait_ended()
-        with self._pending_lock:
-            self._died = True
-            pending, self._pending = self._pending, {}
+        self._died = True
+        self._side.fail(self._death())
         for box in self._boxes.values():
             box.wake_everyone()
-        error = self._death()
-        for future in pending.values():
-            future.set_exception(error)
         self._ended.set()
 
     def _check_alive(self) -> None:
@@ -455,46 +416,3 @@ def _shared_file(content: bytes) -> Iterator[str]:
         file.write(content)
         file.flush()
         yield f"/proc/{os.getpid()}/fd/{fd}"
-
-
-def _auth(user: str, is_admin: bool) -> dict[str, object]:
-    return {"user": user, "is_admin": is_admin}
-
-
-def _encode(request: Mapping[str, object]) -> bytes:
-    try:
-        return orjson.dumps(request)
-    except TypeError as error:  # lone surrogates, integers beyond 64 bits, too deep
-        raise UsageError(f"not JSON: {error}") from error
-
-
-def _data(response: Mapping[str, Any]) -> Any:
-    """Return the data of a response, or raise the reported error."""
-    if response["type"] == "ok":
-        return response["data"]
-    text, hint = response["error"], response.get("hint", "")
-    kind = class_of(response.get("code", ""))
-    if kind is not AiciError:
-        raise kind(text, hint=hint, cli_hint=response.get("cli_hint", ""))
-    raise AiciError(f"the controller runtime refused a command: {text}", hint=hint)
-
-
-def _new_future() -> "Future[Any]":
-    """Return a future that cannot be cancelled: the runtime would do the work all the same."""
-    future: Future[Any] = Future()
-    future.set_running_or_notify_cancel()
-    return future
-
-
-def _mapped(source: "Future[Any]", decode: Any) -> "Future[Any]":
-    target: Future[Any] = _new_future()
-
-    def forward(done: "Future[Any]") -> None:
-        error = done.exception()
-        if error is not None:
-            target.set_exception(error)
-        else:
-            target.set_result(decode(done.result()))
-
-    source.add_done_callback(forward)
-    return target
