@@ -125,10 +125,10 @@ def _compare(
     groups = [prompts[at : at + size] for at in range(0, len(prompts), size)]
     groups = [[group[at % len(group)] for at in range(size)] for group in groups]
     runs: list[list[_Run]] = [[], []]
-    for _ in range(rounds):
-        for group in groups:
-            for (engine, call), done in zip(both, runs, strict=True):
-                done.append(_run(engine, group, call, num_tokens))
+    pairs = list(zip(both, runs, strict=True))
+    for number, group in enumerate(group for _ in range(rounds) for group in groups):
+        for (engine, call), done in pairs if number % 2 else reversed(pairs):
+            done.append(_run(engine, group, call, num_tokens))
     plain, drafted = runs
     seconds = [sum(run.wall_s for run in done) for done in runs]
     tokens = [sum(run.num_tokens for run in done) for done in runs]

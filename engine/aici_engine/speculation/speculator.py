@@ -30,10 +30,13 @@ _LEAST_GAIN: Final = 1.05
 """The least gain in the speed of streams: times are measured on a busy machine."""
 _CHECK: Final = 64
 """After so many passes with drafts, a pass without drafts is measured again."""
-_NEWEST: Final = 0.1
-"""The weight of the newest search in the moving average of its time."""
+_IF_FASTER: Final = 0.3
+_IF_SLOWER: Final = 0.1
+"""The weight of the newest search in the moving average, if the search was slower than the average."""
 _MOST_SLOWER: Final = 2.0
 """A search counts at most so many times the average: the first search of a text reads the whole text."""
+_LEAST_S: Final = 1e-6
+"""A search takes at least so many seconds, whatever the clock says."""
 
 
 class Speculator(Protocol):
@@ -103,9 +106,7 @@ class NgramSpeculator(Speculator):
             return {}
         began = time.perf_counter()
         chosen = self._choose_drafts(plan, seqs)
-        search_s = (time.perf_counter() - began) / len(seqs)
-        most_s = _MOST_SLOWER * self._search_s or search_s
-        self._search_s += _NEWEST * (min(search_s, most_s) - self._search_s)
+        self._record_search(max(_LEAST_S, time.perf_counter() - began) / len(seqs))
         for seq in seqs:
             self._pace(seq).record(chosen.saved_s.get(seq.seq_id, 0.0), self._search_s)
         return chosen.drafts
@@ -122,6 +123,11 @@ class NgramSpeculator(Speculator):
     def forget(self, seq_id: SeqId) -> None:
         self._drafters.pop(seq_id, None)
         self._paces.pop(seq_id, None)
+
+    def _record_search(self, time_s: float) -> None:
+        known_s = self._search_s or time_s
+        weight = _IF_FASTER if time_s < known_s else _IF_SLOWER
+        self._search_s = known_s + weight * (min(time_s, _MOST_SLOWER * known_s) - known_s)
 
     def _pace(self, seq: Sequence) -> SearchPace:
         return self._paces.get(seq.seq_id) or self._paces.setdefault(seq.seq_id, SearchPace())
@@ -210,13 +216,6 @@ def _gains(found: Mapping[SeqId, Draft], *, most: int) -> list[tuple[float, floa
 def has_prompt(plan: StepPlan) -> bool:
     """Return whether the step computes a part of a prompt. Nothing is drafted then."""
     return any(not chunk.samples or chunk.num_tokens > _MOST_PENDING for chunk in plan.chunks)
-
-
-def _likeliest(found: Mapping[SeqId, Draft], *, most: int) -> list[tuple[float, SeqId]]:
-    """Return the likeliest drafted tokens. A token never comes before an earlier token of its sequence."""
-    tokens = [(probability, seq_id) for seq_id, draft in found.items() for probability in draft.probabilities]
-    # The sort is stable, and probabilities fall along a draft.
-    return sorted(tokens, key=itemgetter(0), reverse=True)[:most]
 
 
 def may_draft(seq: Sequence) -> bool:
