@@ -399,10 +399,12 @@ def test_no_sequence_is_remembered_after_its_end() -> None:
     seq = sequence(1, "abcabc")
     speculator.record_time(plan_of(seq), 0.005)
     speculator.drafts(plan_of(seq))
-    assert speculator._drafters and speculator._paces
+    assert speculator._drafters
+    assert speculator._paces
     speculator.forget(seq.seq_id)
     speculator.forget(seq.seq_id)
-    assert not (speculator._drafters or speculator._paces)
+    assert not speculator._drafters
+    assert not speculator._paces
 
 
 def test_drafts_that_the_model_cannot_have_are_refused_if_asked_for(tiny_model: Path) -> None:
