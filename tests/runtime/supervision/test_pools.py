@@ -140,7 +140,7 @@ def test_many_guests_share_as_many_processes_as_were_asked_for(runtime: Runtime)
 def test_guests_that_start_at_once_wait_for_each_other(runtime: Runtime) -> None:
     """Each start takes some milliseconds, and all together far longer than a guest waits for one start."""
     count = "(i32.store (i32.const 0x20000) (i32.add (i32.load (i32.const 0x20000)) (i32.const 1)))"
-    loop = f"(loop $again {count} (br_if $again (i32.lt_u (i32.load (i32.const 0x20000)) (i32.const 30000000))))"
+    loop = f"(loop $again {count} (br_if $again (i32.lt_u (i32.load (i32.const 0x20000)) (i32.const 8000000))))"
     wasm = wat.Module().build(create=f"{loop} (i32.const 7)")
     free(runtime, bind(runtime, wasm))
     for _, started in [start(runtime, wasm, str(number)) for number in range(32)]:
