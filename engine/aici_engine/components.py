@@ -1,7 +1,7 @@
 """Make the components of an engine and connect them."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
@@ -31,6 +31,7 @@ from aici_engine.scheduler import Scheduler
 from aici_engine.shared_components import share_components
 from aici_engine.speculation.model_speculator import ModelSpeculator
 from aici_engine.speculation.speculator import NgramSpeculator, NoSpeculator, Speculator
+from aici_engine.speculation.token_stems import token_stems
 from aici_runtime.memory.mask_region import mask_bytes
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _connect(
             max_batch_tokens=config.max_batch_tokens,
             prefill_budget=PrefillBudget(config.prefill_slowdown),
             depth=executor.depth,
-            speculator=_speculator(config, executor, cache),
+            speculator=_speculator(config, executor, cache, shared.token_bytes),
         ),
         session=shared.session,
         sampler=_sampler(runtime, shared.eos_tokens, executor.vocab_size, executor.device),
@@ -159,17 +160,19 @@ def _connect(
     )
 
 
-def _speculator(config: EngineConfig, executor: Executor, cache: KVCache) -> Speculator:
+def _speculator(config: EngineConfig, executor: Executor, cache: KVCache, token_bytes: Sequence[bytes]) -> Speculator:
     """Drafts need logits with the same bits in any chunk, and the guests' whole conversation between two passes.
 
     Raises UsageError if ngram was asked for and the model cannot draft.
     """
     if isinstance(executor, LocalExecutor) and executor.draft_model is not None:
-        return ModelSpeculator(executor.draft_model, cache, ngrams=config.speculate != "off")
+        ngrams = config.speculate != "off"
+        stems = token_stems(token_bytes) if ngrams else ()
+        return ModelSpeculator(executor.draft_model, cache, ngrams=ngrams, stems=stems)
     if config.speculate == "off":
         return NoSpeculator()
     if executor.same_bits and executor.depth == 1:
-        return NgramSpeculator()
+        return NgramSpeculator(token_stems(token_bytes))
     if config.speculate == "ngram":
         raise no_drafts("drafts need the kernels, which do not run the whole model")
     return NoSpeculator()

@@ -29,9 +29,11 @@ _MOST_GUESTS = NUM_WORKER_SLOTS // 2 * 3 // 4
 
 @dataclass(frozen=True, slots=True)
 class SharedComponents:
-    """`eos_tokens`: all tokens that end a text. `kept_eos`: see `StepCommitter`."""
+    """`token_bytes`: by token, empty for special tokens. `eos_tokens`: all tokens that end a text. `kept_eos`: see
+    `StepCommitter`."""
 
     tokenizer: ModelTokenizer
+    token_bytes: list[bytes]
     output: EventOutput
     session: GuestSession
     new_id: Callable[[], SeqId]
@@ -83,6 +85,7 @@ def share_components(
     )
     return SharedComponents(
         tokenizer,
+        vocabulary.token_bytes,
         output,
         session,
         new_id,

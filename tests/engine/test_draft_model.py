@@ -19,7 +19,7 @@ from aici_engine.sample.pipeline import choose
 from aici_engine.server.api.models import planned_bytes
 from aici_engine.server.config import ModelConfig, ReplicaCount, ReplicaPlaces, ServerConfig
 from aici_engine.speculation.model_speculator import DraftText
-from aici_engine.speculation.speculator import Costs
+from aici_engine.speculation.speculator import Costs, has_prompt
 from aici_engine.step_input import Chunk, StepInput
 from tests.engine.support import EOT, encode, write_tiny_model
 
@@ -110,7 +110,7 @@ def test_drawn_texts_are_guessed_with_their_own_random_numbers(kernels_model: Pa
     drafting = Engine(replace(config, draft_model=kernels_model))
     # A pass of a tiny model is too short for guesses to pay: here, they always do.
     speculator = drafting._loop._scheduler._speculator  # type: ignore[attr-defined]
-    speculator._costs = lambda **_: Costs([1.0] * 16, 0.0, 0.0)
+    speculator._costs = lambda plan: None if has_prompt(plan) else Costs([1.0] * 16, 0.0, 0.0)
     with drafting:
         assert drafting.submit(asked).wait().tokens == expected
         stats = drafting.get_stats()

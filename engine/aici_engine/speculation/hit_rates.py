@@ -1,4 +1,5 @@
-"""How often a match of a certain length predicts the next token, measured for one sequence.
+"""How often a match predicts the next token, measured for one sequence by the length of the match and by what the text
+says of the predicted token.
 
 A prediction is judged whether or not a forward pass checked it: the text itself tells. So a sequence that stops to
 draft goes on measuring, at no cost, and drafts again once its predictions come true.
@@ -6,28 +7,42 @@ draft goes on measuring, at no cost, and drafts again once its predictions come 
 
 from typing import Final
 
+NEW: Final = 0
+"""The tokens before the predicted token stood in the text for the first time."""
+SAME: Final = 1
+"""The tokens before stood in the text before, and the same token followed: a fixed part of a form, as `"name": "`."""
+OTHER: Final = 2
+"""The tokens before stood in the text before, and another token followed: the form is filled in here."""
+
 _FIRST_GUESS: Final = (0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9)
-"""The probability that a match of 1, 2, 3, ... tokens predicts the next token, before anything is measured."""
+"""The probability that a match of 1, 2, 3, ... tokens predicts a new token, before anything is measured."""
 _LONGEST: Final = len(_FIRST_GUESS)
+_FIRST_GUESSES: Final = (
+    _FIRST_GUESS,
+    tuple(1 - (1 - guess) / 2 for guess in _FIRST_GUESS),
+    tuple(0.6 * guess for guess in _FIRST_GUESS),
+)
+"""The first guesses by NEW, SAME and OTHER."""
 _GUESS_WEIGHT: Final = 3.0
 """The first guess counts as much as so many predictions."""
 _MEMORY: Final = 0.9
-"""The weight of a prediction, for each later prediction of the same length."""
+"""The weight of a prediction, for each later prediction of the same length and kind."""
 
 
 class HitRates:
-    """The probabilities by length of the match; longer matches than the table has count as its longest."""
+    """The probabilities by length of the match and kind of the token (NEW, SAME or OTHER); longer matches than the
+    table has count as its longest."""
 
     def __init__(self) -> None:
-        self._hits = [_GUESS_WEIGHT * guess for guess in _FIRST_GUESS]
-        self._tries = [_GUESS_WEIGHT] * _LONGEST
+        self._hits = [[_GUESS_WEIGHT * guess for guess in guesses] for guesses in _FIRST_GUESSES]
+        self._tries = [[_GUESS_WEIGHT] * _LONGEST for _ in _FIRST_GUESSES]
 
-    def record(self, match_len: int, *, hit: bool) -> None:
+    def record(self, match_len: int, kind: int, *, hit: bool) -> None:
         """A match of `match_len` tokens, at least 1, has predicted the next token, or not."""
         at = min(match_len, _LONGEST) - 1
-        self._hits[at] = _MEMORY * self._hits[at] + hit
-        self._tries[at] = _MEMORY * self._tries[at] + 1
+        self._hits[kind][at] = _MEMORY * self._hits[kind][at] + hit
+        self._tries[kind][at] = _MEMORY * self._tries[kind][at] + 1
 
-    def probability(self, match_len: int) -> float:
+    def probability(self, match_len: int, kind: int) -> float:
         at = min(match_len, _LONGEST) - 1
-        return self._hits[at] / self._tries[at]
+        return self._hits[kind][at] / self._tries[kind][at]

@@ -31,7 +31,7 @@ from aici_engine.sequences.sequence import Sequence
 from aici_engine.speculation.acceptance_rates import AcceptanceRates, Rate
 from aici_engine.speculation.ngram_drafter import Draft
 from aici_engine.speculation.pass_times import PassTimes
-from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator, has_prompt, may_draft
+from aici_engine.speculation.speculator import MOST_A_SEQUENCE, Costs, NgramSpeculator, may_draft
 from aici_engine.step_plan import Drafts, StepPlan
 
 _log = logging.getLogger(__name__)
@@ -117,10 +117,10 @@ class _Growing:
 
 class ModelSpeculator(NgramSpeculator):
     """Drafts by `model`, in the pages of `cache`. With `ngrams`, a sequence takes the draft of prompt lookup instead if
-    it is the longer one, by expected tokens."""
+    it is the longer one, by expected tokens. `stems`: see `NgramDrafter`."""
 
-    def __init__(self, model: DraftModel, cache: KVCache, *, ngrams: bool = False) -> None:
-        super().__init__()
+    def __init__(self, model: DraftModel, cache: KVCache, *, ngrams: bool = False, stems: Seq[int] = ()) -> None:
+        super().__init__(stems)
         self._model = model
         self._cache = cache
         self._ngrams = ngrams
@@ -135,9 +135,12 @@ class ModelSpeculator(NgramSpeculator):
 
     def drafts(self, plan: StepPlan) -> Drafts:
         self._grown = []
+        costs = None if self._has_failed else self._costs(plan)
+        if costs is None:
+            return {}
         seqs = [chunk.seq for chunk in plan.chunks if may_draft(chunk.seq)]
         try:
-            drafts: Drafts = {} if self._has_failed or has_prompt(plan) else self._choose_drafts(plan, seqs).drafts
+            drafts = self._choose_drafts(plan, seqs, costs).drafts
         except Exception as error:  # noqa: BLE001 the engine loop's: every text goes on without guesses
             _log.error("the draft model failed, and is not used any more", exc_info=error)
             self._has_failed, drafts = True, {}

@@ -2,6 +2,9 @@
 
 Summaries with quotes, edits of code and extracted data repeat their prompts, and most texts repeat themselves. A client
 may also send the text that it expects (a *prediction*): the draft begins with the prediction.
+
+A repeated form, as in JSON, differs where it is filled in. The text tells these places: the same tokens were followed
+by another token before. A draft most likely ends there (`hit_rates`).
 """
 
 from collections import deque
@@ -9,10 +12,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from aici_base.ids import TokenId
-from aici_engine.speculation.hit_rates import HitRates
+from aici_engine.speculation.hit_rates import NEW, OTHER, SAME, HitRates
 
 _SIZES: Final = (3, 2, 1)
-"""The sizes of the indexed n-grams. A match is looked up by the longest, and its true length is counted backwards."""
+"""The sizes of the indexed n-grams. A match is looked up by the longest, and its true length is counted backwards. A
+single token is looked up by its stem (`token_stems`)."""
 _LONGEST_COUNTED: Final = 16
 _MOST_INDEXED: Final = 8192
 """Only so many of the last tokens are indexed when an index is made. The index is made anew at twice the number."""
@@ -34,7 +38,8 @@ class Draft(NamedTuple):
 class NgramDrafter:
     """The drafter of one sequence. The draft depends on the tokens alone, not on times.
 
-    `prediction`: the expected text after the first `prompt_len` tokens.
+    `prediction`: the expected text after the first `prompt_len` tokens. `stems`: by token, see `token_stems`; a
+    token beyond is its own stem.
     Tokens that a guest takes back are taken out of the index. Memory: about 300 bytes a token of the last
     `_MOST_INDEXED` to twice as many tokens, and of as many tokens of the prediction.
 
@@ -44,14 +49,17 @@ class NgramDrafter:
     [9, 10]
     """
 
-    def __init__(self, prediction: Sequence[TokenId] = (), *, prompt_len: int = 0) -> None:
+    def __init__(self, prediction: Sequence[TokenId] = (), *, prompt_len: int = 0, stems: Sequence[int] = ()) -> None:
+        self._stems = stems
         self._prediction = prediction[:_MOST_INDEXED]
         self._prompt_len = prompt_len
         self._tokens: list[TokenId] = []
         """The prediction, and the last tokens of the sequence."""
+        self._kinds = bytearray()
+        """NEW, SAME or OTHER, for each token of `_tokens`."""
         self._offset = 0
         """The index in `_tokens` of the sequence's first token; negative if its first tokens are not indexed."""
-        self._last_seen: dict[tuple[TokenId, ...], int] = {}
+        self._last_seen: dict[tuple[int, ...], int] = {}
         """The index after the last occurrence of an n-gram, the n-gram at the end of the text excluded."""
         self._before: deque[list[int | None]] = deque(maxlen=_MOST_UNDONE)
         """What the last tokens replaced in `_last_seen`, by size."""
@@ -89,7 +97,8 @@ class NgramDrafter:
         if self._match_len:
             period = len(self._tokens) - self._source
             for at in range(most):
-                probability *= self._rates.probability(self._match_len + at)
+                kind = self._kinds[self._source + at] if at < period else SAME
+                probability *= self._rates.probability(self._match_len + at, kind)
                 if probability < least_probability:
                     break
                 tokens.append(self._tokens[self._source + at] if at < period else tokens[at - period])
@@ -108,7 +117,7 @@ class NgramDrafter:
     def _index(self, tokens: Sequence[TokenId]) -> None:
         """Begin anew with the prediction and these tokens, and keep the measured rates."""
         num_left_out = max(0, len(tokens) - _MOST_INDEXED)
-        self._tokens, self._last_seen = [], {}
+        self._tokens, self._kinds, self._last_seen = [], bytearray(), {}
         self._offset = len(self._prediction) - num_left_out
         self._match_len = 0
         for token in self._prediction:
@@ -128,11 +137,12 @@ class NgramDrafter:
             same += 1
         while len(text) > same:
             text.pop()
+            self._kinds.pop()
             for size, index in zip(_SIZES, self._before.pop(), strict=True):
                 if index is not None:
-                    self._last_seen[tuple(text[-size:])] = index
+                    self._last_seen[self._last(size)] = index
                 elif len(text) >= size:
-                    del self._last_seen[tuple(text[-size:])]
+                    del self._last_seen[self._last(size)]
         self._match_len = 0
         self._match_again()
         return True
@@ -141,7 +151,7 @@ class NgramDrafter:
         """The next token is known: compare its prediction."""
         if self._match_len:
             hit = self._tokens[self._source] == token
-            self._rates.record(self._match_len, hit=hit)
+            self._rates.record(self._match_len, self._kinds[self._source], hit=hit)
             self._match_len = self._match_len + 1 if hit else 0
             self._source += 1
 
@@ -151,19 +161,27 @@ class NgramDrafter:
         before: list[int | None] = []
         for size in _SIZES:
             if end >= size:
-                ngram = tuple(self._tokens[end - size :])
+                ngram = self._last(size)
                 before.append(self._last_seen.get(ngram))
                 self._last_seen[ngram] = end
             else:
                 before.append(None)
         self._before.append(before)
+        last_seen = before[0] if before[0] is not None else before[1]
+        self._kinds.append(NEW if last_seen is None else SAME if self._tokens[last_seen] == token else OTHER)
         self._tokens.append(token)
+
+    def _last(self, size: int) -> tuple[int, ...]:
+        """Return the n-gram at the end of the text."""
+        if size == 1 and (last := self._tokens[-1]) < len(self._stems):
+            return (self._stems[last],)
+        return tuple(self._tokens[-size:])
 
     def _match_again(self) -> None:
         """Follow the last occurrence of the last tokens, if its match is longer than the followed match."""
         text = self._tokens
         for size in _SIZES:
-            if len(text) >= size and (source := self._last_seen.get(tuple(text[-size:]))) is not None:
+            if len(text) >= size and (source := self._last_seen.get(self._last(size))) is not None:
                 match_len = self._count_back(source, size)
                 if match_len > self._match_len:
                     self._source, self._match_len = source, match_len

@@ -10,6 +10,7 @@ finds nothing costs time too: `search_pace`.
 
 import time
 from collections.abc import Mapping
+from collections.abc import Sequence as Seq
 from math import exp, log, log1p
 from operator import itemgetter
 from typing import Final, NamedTuple, Protocol
@@ -30,6 +31,8 @@ _LEAST_GAIN: Final = 1.05
 """The least gain in the speed of streams: times are measured on a busy machine."""
 _CHECK: Final = 64
 """After so many passes with drafts, a pass without drafts is measured again."""
+_KEPT: Final = 8
+"""What drafts cost is worked out anew after so many passes: the times of passes change slowly."""
 _IF_FASTER: Final = 0.3
 _IF_SLOWER: Final = 0.1
 """The weight of the newest search in the moving average, if the search was slower than the average."""
@@ -88,24 +91,29 @@ class _Chosen(NamedTuple):
 
 
 class NgramSpeculator(Speculator):
-    """Prompt lookup for all sequences that may draft (`may_draft`)."""
+    """Prompt lookup for all sequences that may draft (`may_draft`). `stems`: see `NgramDrafter`."""
 
-    def __init__(self) -> None:
+    def __init__(self, stems: Seq[int] = ()) -> None:
+        self._stems = stems
         self._drafters: dict[SeqId, NgramDrafter] = {}
         self._paces: dict[SeqId, SearchPace] = {}
         self._search_s = 0.0
         """About how long the search for a draft of one sequence takes; 0 before the first search."""
         self._times = PassTimes()
         self._walks = WalkTimes()
+        self._known_costs: dict[tuple[int, int], Costs | None] = {}
+        """By the numbers of tokens and sequences of a step."""
+        self._num_passes = 0
 
     def drafts(self, plan: StepPlan) -> Drafts:
-        if has_prompt(plan) or self._times.expected_s(plan.num_tokens) is None:
+        costs = self._costs(plan)
+        if costs is None:
             return {}
         seqs = [chunk.seq for chunk in plan.chunks if self._pace(chunk.seq).is_due() and may_draft(chunk.seq)]
         if not seqs:
             return {}
         began = time.perf_counter()
-        chosen = self._choose_drafts(plan, seqs)
+        chosen = self._choose_drafts(plan, seqs, costs)
         self._record_search(max(_LEAST_S, time.perf_counter() - began) / len(seqs))
         for seq in seqs:
             self._pace(seq).record(chosen.saved_s.get(seq.seq_id, 0.0), self._search_s)
@@ -115,7 +123,11 @@ class NgramSpeculator(Speculator):
         if not plan.drafts:
             self._walks.fade()
         if not has_prompt(plan):
+            is_new = self._times.age(plan.num_tokens) is None
             self._times.record(plan.num_tokens, time_s)
+            self._num_passes += 1
+            if is_new or self._num_passes % _KEPT == 0:
+                self._known_costs.clear()
 
     def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:
         self._walks.record(num_rows, time_s, with_guests=with_guests)
@@ -132,12 +144,9 @@ class NgramSpeculator(Speculator):
     def _pace(self, seq: Sequence) -> SearchPace:
         return self._paces.get(seq.seq_id) or self._paces.setdefault(seq.seq_id, SearchPace())
 
-    def _choose_drafts(self, plan: StepPlan, seqs: list[Sequence]) -> _Chosen:
-        """Return the drafts for those of `seqs` for which drafts pay. The plan computes no prompt."""
+    def _choose_drafts(self, plan: StepPlan, seqs: list[Sequence], costs: Costs) -> _Chosen:
+        """Return the drafts for those of `seqs` for which drafts pay."""
         num_seqs = len(plan.chunks)
-        costs = self._costs(num_tokens=plan.num_tokens, num_seqs=num_seqs)
-        if costs is None:
-            return _Chosen({}, {})
         found = self._find(seqs, costs, num_seqs=num_seqs)
         walks_s = {seq.seq_id: self._walk_s(seq) for seq in seqs if seq.seq_id in found}
         return _choose(found, walks_s, costs, num_seqs=num_seqs)
@@ -154,16 +163,26 @@ class NgramSpeculator(Speculator):
     def _draft(self, seq: Sequence, least_probability: float) -> Draft:
         drafter = self._drafters.get(seq.seq_id)
         if drafter is None:
-            drafter = NgramDrafter(seq.prediction, prompt_len=seq.transcript.prompt_len)
+            drafter = NgramDrafter(seq.prediction, prompt_len=seq.transcript.prompt_len, stems=self._stems)
             self._drafters[seq.seq_id] = drafter
         drafter.read(seq.tokens)
         # The token after the last drafted token is sampled too.
         return drafter.draft(min(MOST_A_SEQUENCE, seq.room - 1), least_probability)
 
-    def _costs(self, *, num_tokens: int, num_seqs: int) -> Costs | None:
-        """Return what drafts cost in a step of `num_seqs` sequences; None if not even right drafts can pay."""
-        age, time_s = self._times.age(num_tokens), self._times.expected_s(num_tokens)
-        if time_s is None or age is None or age >= _CHECK:
+    def _costs(self, plan: StepPlan) -> Costs | None:
+        """Return what drafts cost in a step; None if nothing shall be drafted: the step has a prompt, or not even right
+        drafts can pay, or the step measures the time without drafts."""
+        age = self._times.age(plan.num_tokens)
+        if has_prompt(plan) or age is None or age >= _CHECK:
+            return None
+        sizes = plan.num_tokens, len(plan.chunks)
+        if sizes not in self._known_costs:
+            self._known_costs[sizes] = self._work_out_costs(*sizes)
+        return self._known_costs[sizes]
+
+    def _work_out_costs(self, num_tokens: int, num_seqs: int) -> Costs | None:
+        time_s = self._times.expected_s(num_tokens)
+        if time_s is None:
             return None
         passes_s = [time_s]
         least_speed, least_probability, can_pay = _LEAST_GAIN / time_s, 1.0, False
