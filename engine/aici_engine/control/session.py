@@ -254,6 +254,9 @@ class GuestSession:
             seqs = [seq for seq in seqs if seq.seq_id not in self._used]
         if not (seqs or self._calm):
             return []
+        if usual := self._usual_turn(seqs):
+            self._send_usual(usual, expected_s)
+            return []
         new = {
             seq.seq_id: [self._new_id() for _ in range(seq.guest.num_branches - 1)]
             for seq in seqs
@@ -309,22 +312,40 @@ class GuestSession:
 
     def ask_early(self, calm: dict[SeqId, Sequence], running: Seq[Sequence], expected_s: float) -> None:
         """Ask for the masks of the next step. `calm`: of `early_turn`. `expected_s`: see `ask`."""
-        asked = list(calm.values())
-        tokens: list[TokenId] = []
-        is_usual = not self._freed
-        for op in self._posts:
-            is_usual = is_usual and not op.backtrack and len(op.tokens) == 1
-            tokens += op.tokens
         self._accounts.patience.begin_step(running)
-        if is_usual:
-            patience = self._accounts.patience.limits(asked, expected_s)
-            self._runtime.send_calm(list(calm), tokens, patience)
-            self._sent = _Sent(self._posts, [], calm.copy(), asked, 0, patience, is_calm=True)
-            self._posts = []
+        if self._are_usual(self._posts):
+            self._send_usual(calm, expected_s)
         else:
+            asked = list(calm.values())
             sent = self._send(calm, ops=[MidOp(seq_id) for seq_id in calm], to_sample=asked, free_s=expected_s)
             sent.to_sample.extend(asked)
         self._calm = self._early = calm  # one dict: `drop` takes a sequence out of both
+
+    def _usual_turn(self, seqs: Seq[Sequence]) -> dict[SeqId, Sequence]:
+        """Return `seqs` in the order of the posts, if these are all calm guests, and each was told of one token. Else
+        return nothing."""
+        calm, posts = self._calm, self._posts
+        if not len(seqs) == len(calm) == len(posts) or not self._are_usual(posts):
+            return {}
+        if any(seq.seq_id not in calm or seq.guest.num_branches != 1 for seq in seqs):
+            return {}
+        turn = {op.id: calm[op.id] for op in posts if op.id in calm}
+        return turn if len(turn) == len(calm) else {}
+
+    def _are_usual(self, posts: Seq[PostOp]) -> bool:
+        """Return whether `send_calm` can tell the guests of these posts."""
+        for op in posts:  # no generator: every step passes here, with cold caches
+            if op.backtrack or len(op.tokens) != 1:
+                return False
+        return not self._freed
+
+    def _send_usual(self, calm: Mapping[SeqId, Sequence], expected_s: float) -> None:
+        """Tell each guest of its token, and ask each guest for a mask. `calm`: in the order of the posts."""
+        seqs = list(calm.values())
+        patience = self._accounts.patience.limits(seqs, expected_s)
+        self._runtime.send_calm(list(calm), [op.tokens[0] for op in self._posts], patience)
+        self._sent = _Sent(self._posts, [], dict(calm), seqs, 0, patience, is_calm=True)
+        self._posts = []
 
     def _settle(self) -> None:
         """Receive the answers that were asked for early, and keep them until their sequences are in a step."""
