@@ -1,16 +1,17 @@
 """The usual turn, in few steps for each sequence: all guests are there, none is late, no fork is in the making, and
 every reply is a mask and nothing else. `V1Ops` serves all other turns, and turns that begin as usual and end
 otherwise: a reply stays in its worker slot until the next request, so it can be read again. `CalmLoop` does the same in
-C."""
+C, also for guests that only hear of a token and give no mask."""
 
 from typing import TYPE_CHECKING
 
+from aici_base.ids import SeqId
 from aici_runtime.memory.mask_region import MaskRegion
 from aici_runtime.protocol.guest_sequences import GuestSequence, GuestSequences
 from aici_runtime.protocol.worker_results import usual_mid_reply, usual_turn_reply
 from aici_runtime.turn_message import CalmTurn
 from aici_runtime.workers import worker_requests
-from aici_runtime.workers.worker_requests import MID, TURN
+from aici_runtime.workers.worker_requests import MID, POST, PRE, TURN
 
 if TYPE_CHECKING:
     from aici_runtime.supervision.worker_handle import WorkerHandle
@@ -58,11 +59,16 @@ class CalmTurns:
         self._begun = begun
         return True
 
-    def took_over(self, turn: CalmTurn) -> None:
-        """Note the requests that the loop in C has sent, in place of `begin`."""
+    def took_over(self, turn: CalmTurn) -> list[SeqId]:
+        """Note the requests that the loop in C has sent, in place of `begin`. Return the sequences."""
         asked = set(turn.asked)
         for seq_id in turn.ids:
             self._sequences[seq_id].latest_op = TURN if seq_id in asked else MID
+        ids = set(turn.ids)
+        without_mask = [seq_id for seq_id in turn.asked if seq_id not in ids]
+        for seq_id in without_mask:
+            self._sequences[seq_id].latest_op = POST if seq_id in turn.told else PRE
+        return [*turn.ids, *without_mask]
 
     def finish(self, deadline: float) -> list[int] | None:
         """Wait for the replies until `deadline`, and write the masks. Return the microseconds of each guest.

@@ -111,8 +111,7 @@ class V1Ops:
         calm = None if self._forks else decode_calm(message)
         begun_at, self._begun_at = self._begun_at, None
         if calm is not None and begun_at is not None:
-            self._calm.took_over(calm)
-            return self._read_again(message, calm, begun_at)
+            return self._read_again(message, calm, self._calm.took_over(calm), begun_at)
         if calm is not None and self._calm.begin(calm):
             return self._finish_calm(message, calm)
         command = decode_turn(message)
@@ -128,14 +127,14 @@ class V1Ops:
             self._free(turn.freed)
             used = self._take_cpu()
             return encode_answer(results, TurnRest(cpu_us=used) if used else None)
-        return self._read_again(message, turn, started)
+        return self._read_again(message, turn, turn.ids, started)
 
-    def _read_again(self, message: bytes, turn: CalmTurn, started: float) -> bytes:
-        """Read all replies of a calm turn of which one is late or not usual. `started`: when the guests had their
-        requests."""
+    def _read_again(self, message: bytes, turn: CalmTurn, ids: list[SeqId], started: float) -> bytes:
+        """Read the replies of `ids`, the sequences of a calm turn, of which one is late or not usual. `started`: when
+        the guests had their requests."""
         command = decode_turn(message)
         patience = command.patience if self._patience_s else None
-        got = self._collect(turn.ids, started, patience)
+        got = self._collect(ids, started, patience)
         answer = self._results_of(command.asked, command.post_pre.post_ops, command.ops, {}, got)
         self._free(turn.freed)
         return self._encoded(command.ops, *answer, self._take_cpu())

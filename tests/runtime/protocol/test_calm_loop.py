@@ -32,7 +32,7 @@ from aici_runtime.protocol.stepper import Stepper
 from aici_runtime.recordings.trace import NoTrace
 from aici_runtime.supervision.worker_handle import WorkerHandle
 from aici_runtime.turn_message import TurnFields
-from aici_runtime.wire import MidOp, Patience, PostOp, PreOp
+from aici_runtime.wire import MidOp, Patience, Post, PostOp, Pre, PreOp
 from aici_runtime.workers import worker_replies, worker_requests
 
 VOCAB_SIZE = 64
@@ -65,6 +65,7 @@ class Act(Enum):
     TEN_DIGITS = auto()
     TWO_MASKS = auto()
     STOPS = auto()
+    FORCES = auto()
     LONGER = auto()
     GARBAGE = auto()
     DIES = auto()
@@ -81,15 +82,21 @@ def reply(act: Act, op: int, seq_id: SeqId) -> bytes:
         Act.SPLICES: {"result": {"backtrack": 1, "ff_tokens": [5]}},
         Act.TEN_DIGITS: {"micros": 10**9},
     }.get(act, {})
-    result = encode_result(**said)
-    if act is Act.LEADING_ZERO:
-        result = result.replace(b'"micros":', b'"micros":0')
-    mid = worker_replies.encode(result, 2 if act is Act.TWO_MASKS else 1, ())
+
+    def encoded(**changes: Any) -> bytes:
+        result = encode_result(**said | changes)
+        return result.replace(b'"micros":', b'"micros":0') if act is Act.LEADING_ZERO else result
+
+    mid = worker_replies.encode(encoded(), 2 if act is Act.TWO_MASKS else 1, ())
+    stops, forced = act is Act.STOPS, [7] if act is Act.FORCES else []
+    pre = encoded(result={"suspend": False, "num_forks": int(not stops), "ff_tokens": forced})
     post_pre = b""
-    if op == worker_requests.TURN and act is Act.STOPS:
-        pre = encode_result(**said | {"result": {"suspend": False, "num_forks": 0, "ff_tokens": []}})
+    if op == worker_requests.TURN and stops:
         post_pre, mid = bytes(4) + pre, b""
     whole = (len(post_pre).to_bytes(4, "little") + post_pre if op == worker_requests.TURN else b"") + mid
+    if op in (worker_requests.PRE, worker_requests.POST):
+        post = encoded(result={"stop": stops}) if op == worker_requests.POST else b""
+        whole = len(post).to_bytes(4, "little") + post + pre
     return {Act.DIES: b"", Act.GARBAGE: b"\xee" * 40, Act.LONGER: whole + b"}"}.get(act, whole)
 
 
@@ -229,11 +236,12 @@ def turns(draw: st.DrawFn) -> bytes:
     """Draw a turn. Most are calm."""
     ids = draw(st.permutations(IDS))[: draw(st.integers(0, len(IDS)))]
     asked = [seq_id for seq_id in ids if draw(st.integers(0, 3))]
+    with_mask = [seq_id for seq_id in ids if seq_id not in asked or draw(st.integers(0, 3))]
     told = draw(st.permutations([seq_id for seq_id in asked if draw(st.integers(0, 3))]))
     numbers = st.integers(0, 2**32 - 1)
     posts = [PostOp(seq_id, [TokenId(draw(numbers))], draw(st.integers(0, 2))) for seq_id in told]
     waits = st.one_of(st.none(), st.builds(Patience, st.floats(0, 60), st.floats(0, 60), st.just(frozenset())))
-    fields = TurnFields(posts, [], asked, [MidOp(seq_id) for seq_id in ids], [], draw(waits))
+    fields = TurnFields(posts, [], asked, [MidOp(seq_id) for seq_id in with_mask], [], draw(waits))
     odd = draw(st.integers(0, 19))
     changes: dict[int, dict[str, Any]] = {
         0: {"ops": [*fields.ops, MidOp(SeqId(99))]},
@@ -292,6 +300,21 @@ def test_calm_turns_need_no_python() -> None:
         side.ask(usual(IDS[1:]))
         assert side.received.num_received == 2, "served in C again, without the sequence that was freed"
         assert [len(worker.requests) for worker in side.workers.values()] == [22, 23, 23, 23, 23]
+
+
+def test_a_guest_that_hears_of_a_last_token_needs_no_python() -> None:
+    last = IDS[:2]
+    with closing(Runtime(is_native=True)) as side:
+        for ops in ([], [MidOp(seq_id) for seq_id in IDS[2:]]):
+            side.workers[IDS[0]].acts = [Act.STOPS]
+            turn = turn_message.decode_answer(side.ask(usual(ops=ops)) if ops else side.ask(usual(last, ops=[])), ops)
+            assert [turn.post[seq_id].result for seq_id in last] == [Post(stop=True), Post(stop=False)]
+            assert [turn.pre[seq_id].result for seq_id in last] == [Pre(False, 0, ()), Pre(False, 1, ())]
+            assert turn.mid.keys() == {op.id for op in ops}
+        assert side.received.num_received == 0
+        side.workers[IDS[0]].acts = [Act.FORCES]
+        assert b'"ff_tokens":[7]' in side.ask(usual(last, ops=[]))
+        assert side.received.num_received == 1
 
 
 def test_a_worker_that_dies_at_rest_is_not_waited_for() -> None:

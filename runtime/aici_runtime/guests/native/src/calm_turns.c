@@ -1,5 +1,6 @@
-/* Serve the usual turns of an engine: send n requests, wait for n replies, copy n masks. Returns to Python at the first
-   message that is not usual, and leaves that message in the mailbox. */
+/* Serve the usual turns of an engine: send n requests, wait for n replies, copy the masks. Some guests only hear of a
+   token, mostly of the last one, and give no mask: their results are in the JSON of the answer. Returns to Python at the
+   first message that is not usual, and leaves that message in the mailbox. */
 #include <errno.h>
 #include <string.h>
 #include <time.h>
@@ -10,8 +11,21 @@
 
 #define DEAD UINT32_MAX
 
-/* The operations of a worker; TOLD is a turn with a token. */
-enum kind { MID = 0, TURN = 3, TOLD };
+/* The operations of a worker; TOLD is a turn with a token. PRE and POST give no mask: POST tells of a token. */
+enum kind { MID, PRE, POST, TURN, TOLD };
+
+/* The most sequences of a turn that give no mask, and the most bytes of their results of post and of pre: alone, and as
+   an entry of the answer. */
+enum { MAX_TOLD = 64, RESULT_MAX = 128, ENTRY_MAX = RESULT_MAX + 16 };
+
+/* `ops`: first the sequences with rows, then those without. */
+struct turn {
+    struct header header;
+    struct sequence *ops[MAX_OPS + MAX_TOLD];
+    uint32_t num_rows, num_ops, micros[MAX_OPS];
+    uint8_t post[MAX_TOLD * ENTRY_MAX], pre[MAX_TOLD * ENTRY_MAX]; /* entries of JSON, joined by commas */
+    uint32_t post_len, pre_len;
+};
 
 static uint64_t now_ns(void) {
     struct timespec now;
@@ -39,9 +53,9 @@ static struct sequence *find(const struct calm_turns *turns, uint32_t seq_id) {
     return is_there && turns->sequences[from].slot != NULL ? &turns->sequences[from] : NULL;
 }
 
-/* Read a message as `decode_calm` and `CalmTurns.begin` do. Return the number of ops; 0 if the turn is not usual. */
-static uint32_t read_turn(struct calm_turns *turns, const uint8_t *message, size_t length, struct header *header,
-                          struct sequence **ops) {
+/* Read a message as `decode_calm` and `CalmTurns.begin` do. Return 0 if the turn is not usual. */
+static int read_turn(struct calm_turns *turns, const uint8_t *message, size_t length, struct turn *turn) {
+    struct header *header = &turn->header;
     if (length < sizeof *header) {
         return 0;
     }
@@ -49,7 +63,7 @@ static uint32_t read_turn(struct calm_turns *turns, const uint8_t *message, size
     int is_hurried = header->hurried != NO_PATIENCE && header->hurried != 0;
     if (memcmp(header->magic, MAGIC, sizeof header->magic) != 0 || header->tokens != header->posts ||
         header->pre_ops != 0 || header->clones != 0 || header->freed != 0 || header->name_bytes != 0 || is_hurried ||
-        header->ops > MAX_OPS || header->asked > header->ops || header->posts > header->asked ||
+        header->ops > MAX_OPS || header->asked > MAX_OPS || header->posts > header->asked ||
         header->ops * (size_t)turns->row_bytes >= turns->region_bytes) {
         return 0;
     }
@@ -60,31 +74,43 @@ static uint32_t read_turn(struct calm_turns *turns, const uint8_t *message, size
     }
     turns->turn++;
     for (uint32_t k = 0; k < header->ops; k++) {
-        struct sequence *sequence = ops[k] = find(turns, word_at(words, ops_at + k));
+        struct sequence *sequence = turn->ops[k] = find(turns, word_at(words, ops_at + k));
         if (sequence == NULL || sequence->turn == turns->turn) {
             return 0;
         }
         sequence->turn = turns->turn;
         sequence->kind = MID;
     }
+    turn->num_rows = turn->num_ops = header->ops;
     for (uint32_t k = 0; k < header->asked; k++) {
         struct sequence *sequence = find(turns, word_at(words, asked_at + k));
-        if (sequence == NULL || sequence->turn != turns->turn || sequence->kind != MID) {
+        if (sequence == NULL) {
             return 0;
         }
-        sequence->kind = TURN;
+        if (sequence->turn != turns->turn) {
+            if (turn->num_ops == turn->num_rows + MAX_TOLD) {
+                return 0;
+            }
+            turn->ops[turn->num_ops++] = sequence;
+            sequence->turn = turns->turn;
+            sequence->kind = PRE;
+        } else if (sequence->kind == MID) {
+            sequence->kind = TURN;
+        } else {
+            return 0;
+        }
     }
     for (uint32_t k = 0; k < posts; k++) {
         struct sequence *sequence = find(turns, word_at(words, k));
-        if (sequence == NULL || sequence->turn != turns->turn || sequence->kind != TURN ||
+        if (sequence == NULL || sequence->turn != turns->turn || (sequence->kind != TURN && sequence->kind != PRE) ||
             word_at(words, 2 * posts + k) != 1) {
             return 0;
         }
-        sequence->kind = TOLD;
+        sequence->kind = sequence->kind == TURN ? TOLD : POST;
         sequence->backtrack = word_at(words, posts + k);
         sequence->token = word_at(words, 3 * posts + k);
     }
-    return header->ops;
+    return turn->num_ops != 0;
 }
 
 static uint8_t *put_list(uint8_t *to, uint32_t number) {
@@ -98,11 +124,12 @@ static uint8_t *put_list(uint8_t *to, uint32_t number) {
 static void send_request(const struct calm_turns *turns, const struct sequence *sequence, uint32_t row) {
     const struct slot_layout *layout = &turns->layout;
     uint8_t *slot = sequence->slot, *request = slot + layout->request_bytes;
-    int is_mid = sequence->kind == MID, is_told = sequence->kind == TOLD;
-    uint32_t head[4] = {is_mid ? MID : TURN, is_mid ? 0 : sequence->seq_id, row, is_told ? sequence->backtrack : 0};
+    int is_mid = sequence->kind == MID, is_told = sequence->kind == TOLD || sequence->kind == POST;
+    uint32_t head[4] = {sequence->kind == TOLD ? TURN : sequence->kind, is_mid ? 0 : sequence->seq_id, row,
+                        is_told ? sequence->backtrack : 0};
     memcpy(request, head, sizeof head);
     uint8_t *end = request + sizeof head;
-    if (sequence->kind != TURN) {
+    if (is_mid || is_told) {
         end = put_list(end, is_told ? sequence->token : sequence->seq_id);
     }
     store(slot, layout->number, (load(slot, layout->number) + 1) & 0x7FFFFFFF);
@@ -154,31 +181,90 @@ static uint32_t wait_response(const struct calm_turns *turns, const struct seque
     }
 }
 
-/* `usual_turn_reply` and `usual_mid_reply` in `worker_results.py`. Return the microseconds; -1 for other replies. */
-static int64_t usual_micros(const uint8_t *reply, uint32_t length, int is_turn) {
-    static const char form[] = "{\"error\":\"\",\"result\":null,\"storage\":[],\"logs\":\"\",\"micros\":";
-    const uint32_t form_at = (is_turn ? 4 : 0) + 8, digits_at = form_at + sizeof form - 1;
-    uint8_t copy[96]; /* the worker may change the reply while the stepper reads */
-    if (length > sizeof copy || length < digits_at + 2) {
+/* Match a result without error, log and variables: `form`, then its microseconds. Return them; -1 for other results. */
+static int64_t micros_of(const uint8_t *result, uint32_t length, const char *form) {
+    uint32_t form_len = (uint32_t)strlen(form);
+    if (length < form_len + 2 || memcmp(result, form, form_len) != 0 || result[length - 1] != '}') {
         return -1;
     }
-    memcpy(copy, reply, length);
-    if ((is_turn && memcmp(copy, "\0\0\0\0", 4) != 0) || memcmp(copy + form_at - 8, "\1\0\1\0", 4) != 0 ||
-        memcmp(copy + form_at, form, sizeof form - 1) != 0 || copy[length - 1] != '}') {
-        return -1;
-    }
-    uint32_t num_digits = length - 1 - digits_at;
-    if (num_digits > 9 || (copy[digits_at] == '0' && num_digits > 1)) {
+    const uint8_t *digits = result + form_len;
+    uint32_t num_digits = length - 1 - form_len;
+    if (num_digits > 9 || (digits[0] == '0' && num_digits > 1)) {
         return -1;
     }
     int64_t micros = 0;
-    for (uint32_t k = digits_at; k < length - 1; k++) {
-        if (copy[k] < '0' || copy[k] > '9') {
+    for (uint32_t k = 0; k < num_digits; k++) {
+        if (digits[k] < '0' || digits[k] > '9') {
             return -1;
         }
-        micros = 10 * micros + copy[k] - '0';
+        micros = 10 * micros + digits[k] - '0';
     }
     return micros;
+}
+
+#define FORM(result) "{\"error\":\"\",\"result\":" result ",\"storage\":[],\"logs\":\"\",\"micros\":"
+
+/* `usual_turn_reply` and `usual_mid_reply` in `worker_results.py`. Return the microseconds; -1 for other replies. */
+static int64_t usual_micros(const uint8_t *reply, uint32_t length, int is_turn) {
+    const uint32_t form_at = (is_turn ? 4 : 0) + 8;
+    uint8_t copy[96]; /* the worker may change the reply while the stepper reads */
+    if (length > sizeof copy || length < form_at) {
+        return -1;
+    }
+    memcpy(copy, reply, length);
+    if ((is_turn && memcmp(copy, "\0\0\0\0", 4) != 0) || memcmp(copy + form_at - 8, "\1\0\1\0", 4) != 0) {
+        return -1;
+    }
+    return micros_of(copy + form_at, length - form_at, FORM("null"));
+}
+
+static int is_usual_post(const uint8_t *result, uint32_t length) {
+    return micros_of(result, length, FORM("{\"stop\":false}")) >= 0 ||
+           micros_of(result, length, FORM("{\"stop\":true}")) >= 0;
+}
+
+static int is_usual_pre(const uint8_t *result, uint32_t length) {
+    return micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":1,\"ff_tokens\":[]}")) >= 0 ||
+           micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":0,\"ff_tokens\":[]}")) >= 0;
+}
+
+/* Append `"number":result` to entries of JSON. Return their length. */
+static uint32_t put_entry(uint8_t *entries, uint32_t end, uint32_t number, const uint8_t *result, uint32_t length) {
+    uint8_t *to = entries + end;
+    if (end != 0) {
+        *to++ = ',';
+    }
+    *to++ = '"';
+    to = put_number(to, number);
+    *to++ = '"';
+    *to++ = ':';
+    memcpy(to, result, length);
+    return (uint32_t)(to + length - entries);
+}
+
+/* Add the results of post and pre, in a reply as `split_post_pre` reads it, to the answer. Return 0 for results that are
+   not usual. */
+static int put_post_pre(struct turn *turn, const struct sequence *sequence, const uint8_t *reply, uint32_t length) {
+    uint8_t copy[4 + 2 * RESULT_MAX]; /* the worker may change the reply while the stepper reads */
+    uint32_t post_len;
+    if (length > sizeof copy || length < sizeof post_len) {
+        return 0;
+    }
+    memcpy(copy, reply, length);
+    memcpy(&post_len, copy, sizeof post_len);
+    const uint8_t *post = copy + sizeof post_len, *pre = post + post_len;
+    if (post_len > length - sizeof post_len) {
+        return 0;
+    }
+    uint32_t pre_len = length - (uint32_t)sizeof post_len - post_len;
+    if (post_len > RESULT_MAX || pre_len > RESULT_MAX || !is_usual_pre(pre, pre_len) || (sequence->kind == POST ? !is_usual_post(post, post_len) : post_len != 0)) {
+        return 0;
+    }
+    if (post_len != 0) {
+        turn->post_len = put_entry(turn->post, turn->post_len, sequence->seq_id, post, post_len);
+    }
+    turn->pre_len = put_entry(turn->pre, turn->pre_len, sequence->seq_id, pre, pre_len);
+    return 1;
 }
 
 static uint64_t wait_ns(const struct calm_turns *turns, const struct header *header) {
@@ -190,40 +276,51 @@ static uint64_t wait_ns(const struct calm_turns *turns, const struct header *hea
     return most_s > 0 ? (uint64_t)(most_s * 1e9) : 0;
 }
 
-/* Serve a turn. On success, return the number of ops, with the microseconds of each; 0 otherwise. */
-static uint32_t serve_turn(struct calm_turns *turns, const uint8_t *message, size_t length, uint32_t *micros,
-                           enum turn_outcome *outcome) {
-    struct header header;
-    struct sequence *ops[MAX_OPS];
+/* The most bytes of an answer, with its length. */
+static size_t most_bytes(const struct turn *turn) {
+    size_t num_told = turn->num_ops - turn->num_rows;
+    return 4 + sizeof(struct answer_head) + 4 * (size_t)turn->num_rows + 64 + 2 * ENTRY_MAX * num_told;
+}
+
+/* Serve a turn: fill in the microseconds and results. Return 0 if it is for Python. */
+static int serve_turn(struct calm_turns *turns, const uint8_t *message, size_t length, struct turn *turn,
+                      enum turn_outcome *outcome) {
     *outcome = NOT_BEGUN;
-    uint32_t num_ops = read_turn(turns, message, length, &header, ops);
-    if (num_ops == 0 || 4 + sizeof(struct answer_head) + 4 * (size_t)num_ops > turns->responses.size) {
+    if (!read_turn(turns, message, length, turn) || most_bytes(turn) > turns->responses.size) {
         return 0;
     }
     *outcome = BEGUN;
-    if (header.core != NO_CORE) {
-        turns->engine_core = header.core;
+    if (turn->header.core != NO_CORE) {
+        turns->engine_core = turn->header.core;
     }
-    for (uint32_t row = 0; row < num_ops; row++) {
-        send_request(turns, ops[row], row);
+    for (uint32_t k = 0; k < turn->num_ops; k++) {
+        send_request(turns, turn->ops[k], k < turn->num_rows ? k : 0);
     }
-    ring_pools(turns, ops, num_ops);
+    ring_pools(turns, turn->ops, turn->num_ops);
     turns->started_ns = now_ns();
-    uint64_t deadline_ns = turns->started_ns + wait_ns(turns, &header);
+    uint64_t deadline_ns = turns->started_ns + wait_ns(turns, &turn->header);
     uint32_t spent_us = 0;
-    for (uint32_t row = num_ops; row-- > 0;) { /* the last first: by then most workers have replied */
-        const uint8_t *slot = ops[row]->slot;
-        uint32_t reply_len = wait_response(turns, ops[row], deadline_ns);
-        int64_t spent = usual_micros(slot + turns->layout.response_bytes, reply_len, ops[row]->kind != MID);
+    turn->post_len = turn->pre_len = 0;
+    for (uint32_t k = turn->num_rows; k < turn->num_ops; k++) {
+        const struct sequence *sequence = turn->ops[k];
+        uint32_t reply_len = wait_response(turns, sequence, deadline_ns);
+        if (!put_post_pre(turn, sequence, sequence->slot + turns->layout.response_bytes, reply_len)) {
+            return 0;
+        }
+    }
+    for (uint32_t row = turn->num_rows; row-- > 0;) { /* the last first: by then most workers have replied */
+        const uint8_t *slot = turn->ops[row]->slot;
+        uint32_t reply_len = wait_response(turns, turn->ops[row], deadline_ns);
+        int64_t spent = usual_micros(slot + turns->layout.response_bytes, reply_len, turn->ops[row]->kind != MID);
         if (spent < 0) {
             return 0;
         }
-        micros[row] = (uint32_t)spent;
+        turn->micros[row] = (uint32_t)spent;
         spent_us += (uint32_t)spent;
         memcpy(turns->rows + row * (size_t)turns->row_bytes, slot + turns->layout.mask, turns->row_bytes);
     }
     turns->longest_us = spent_us > turns->longest_us ? spent_us : turns->longest_us;
-    return num_ops;
+    return 1;
 }
 
 static void wait_semaphore(const struct calm_turns *turns, void *semaphore) {
@@ -232,36 +329,52 @@ static void wait_semaphore(const struct calm_turns *turns, void *semaphore) {
     }
 }
 
-static void put_answer(const struct calm_turns *turns, const uint32_t *micros, uint32_t num_ops) {
+static uint8_t *put(uint8_t *to, const void *from, size_t length) {
+    memcpy(to, from, length);
+    return to + length;
+}
+
+#define PUT_TEXT(to, literal) put(to, literal, sizeof(literal) - 1)
+
+/* `encode_answer` */
+static void put_answer(const struct calm_turns *turns, const struct turn *turn) {
     const struct mailbox *mailbox = &turns->responses;
-    struct answer_head head = {MAGIC, num_ops};
-    uint32_t length = sizeof head + 4 * num_ops;
+    struct answer_head head = {MAGIC, turn->num_rows};
     wait_semaphore(turns, mailbox->writable);
+    uint8_t *start = mailbox->memory + 4, *end = put(start, &head, sizeof head);
+    end = put(end, turn->micros, 4 * (size_t)turn->num_rows);
+    if (turn->num_ops > turn->num_rows) {
+        end = PUT_TEXT(end, "{\"post_seqs\":{");
+        end = put(end, turn->post, turn->post_len);
+        end = PUT_TEXT(end, "},\"pre_seqs\":{");
+        end = put(end, turn->pre, turn->pre_len);
+        end = PUT_TEXT(end, "},\"seqs\":{}}");
+    }
+    uint32_t length = (uint32_t)(end - start);
     memcpy(mailbox->memory, &length, sizeof length);
-    memcpy(mailbox->memory + 4, &head, sizeof head);
-    memcpy(mailbox->memory + 4 + sizeof head, micros, 4 * (size_t)num_ops);
     turns->sem_post(mailbox->readable);
 }
 
 /* Serve turns until a message is for Python. The message is in the mailbox, unread. */
 EXPORT uint32_t aici_serve_turns(struct calm_turns *turns) {
     const struct mailbox *mailbox = &turns->requests;
-    uint32_t micros[MAX_OPS], length, empty = 0;
+    struct turn turn;
+    uint32_t length, empty = 0;
     enum turn_outcome outcome;
     for (;;) {
         wait_semaphore(turns, mailbox->readable);
         memcpy(&length, mailbox->memory, sizeof length);
-        uint32_t num_ops = 0;
+        int is_served = 0;
         outcome = NOT_BEGUN;
         if (length <= mailbox->size - 4 && now_ns() < turns->until_ns) {
-            num_ops = serve_turn(turns, mailbox->memory + 4, length, micros, &outcome);
+            is_served = serve_turn(turns, mailbox->memory + 4, length, &turn, &outcome);
         }
-        if (num_ops == 0) {
+        if (!is_served) {
             turns->sem_post(mailbox->readable);
             return outcome;
         }
         memcpy(mailbox->memory, &empty, sizeof empty);
         turns->sem_post(mailbox->writable);
-        put_answer(turns, micros, num_ops);
+        put_answer(turns, &turn);
     }
 }
