@@ -3,8 +3,8 @@
 Summaries with quotes, edits of code and extracted data repeat their prompts, and most texts repeat themselves. A client
 may also send the text that it expects (a *prediction*): the draft begins with the prediction.
 
-A repeated form, as in JSON, differs where it is filled in. The text tells these places: the same tokens were followed
-by another token before. A draft most likely ends there (`hit_rates`).
+A repeated form, as in JSON, differs where values are filled in. The text shows the places: the same tokens were
+followed by another token before. A draft most likely ends at such a place (`hit_rates`).
 """
 
 from collections import deque

@@ -253,10 +253,10 @@ static int64_t put_post_pre(struct turn *turn, const struct sequence *sequence, 
     }
     memcpy(copy, reply, length);
     memcpy(&post_len, copy, sizeof post_len);
-    const uint8_t *post = copy + sizeof post_len, *pre = post + post_len;
     if (post_len > length - sizeof post_len) {
         return -1;
     }
+    const uint8_t *post = copy + sizeof post_len, *pre = post + post_len;
     uint32_t pre_len = length - (uint32_t)sizeof post_len - post_len;
     if (post_len > RESULT_MAX || pre_len > RESULT_MAX || (sequence->kind == PRE && post_len != 0)) {
         return -1;
