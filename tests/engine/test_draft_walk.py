@@ -123,6 +123,28 @@ def test_any_draft_gives_the_same_texts_and_tells_guests_the_same(row: Any, wron
     assert bench.loop.num_accepted > 100 if wrong == 0.0 else bench.loop.num_accepted < bench.loop.num_drafted
 
 
+def test_calm_guests_hear_of_right_tokens_by_the_usual_message(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = [
+        {"sampling": SamplingParams(seed=1, max_tokens=40), "controller": ControllerCall("program", [("any", 40)])}
+    ]
+    bench = Bench(executor(), FixedSpeculator(oracle(asked)))
+    runtime, sent = bench.runtime, []
+    monkeypatch.setattr(
+        runtime, "send_calm", lambda *said: (sent.append("usual"), type(runtime).send_calm(runtime, *said))
+    )
+    send_turn = runtime.send_turn
+
+    def note(**said: Any) -> None:
+        sent.append("told and asked" if said["post_ops"] and said["ops"] else "other")
+        send_turn(**said)
+
+    monkeypatch.setattr(runtime, "send_turn", note)
+    bench.outcomes(asked)
+    assert bench.loop.num_accepted > 20
+    # `send_calm` of the scripted runtime sends a turn.
+    assert sent.count("usual") == sent.count("told and asked") > 20
+
+
 @given(seed=st.integers(0, 1000), wrong=st.floats(0, 0.5), calm=st.sampled_from([1, 3, NEVER_CALM]))
 @settings(deadline=None, max_examples=15)
 def test_a_guest_hears_the_same_calls_in_the_same_order(seed: int, wrong: float, calm: int) -> None:

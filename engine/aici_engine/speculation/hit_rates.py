@@ -1,5 +1,5 @@
-"""How often a match predicts the next token, measured for one sequence by the length of the match and by what the text
-says of the predicted token.
+"""How often a match predicts the next token, measured for one sequence: by the length of the match, and by whether the
+same tokens had the same successor earlier in the text (NEW, SAME or OTHER).
 
 A prediction is judged whether or not a forward pass checked it: the text itself tells. So a sequence that stops to
 draft goes on measuring, at no cost, and drafts again once its predictions come true.
@@ -8,11 +8,11 @@ draft goes on measuring, at no cost, and drafts again once its predictions come 
 from typing import Final
 
 NEW: Final = 0
-"""The tokens before the predicted token stood in the text for the first time."""
+"""The tokens before the predicted token stand nowhere earlier in the text."""
 SAME: Final = 1
-"""The tokens before stood in the text before, and the same token followed: a fixed part of a form, as `"name": "`."""
+"""The same tokens stand earlier in the text, and the same token followed: a fixed part of a form, as `"name": "`."""
 OTHER: Final = 2
-"""The tokens before stood in the text before, and another token followed: the form is filled in here."""
+"""The same tokens stand earlier in the text, and another token followed: a value of a form begins here."""
 
 _FIRST_GUESS: Final = (0.1, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.85, 0.9)
 """The probability that a match of 1, 2, 3, ... tokens predicts a new token, before anything is measured."""

@@ -33,7 +33,7 @@ class _Size:
 
 
 class PassTimes:
-    """Times of passes without prompts. All times are in seconds.
+    """Times of passes without prompts. All times are in seconds. `num_passes`: recorded so far.
 
     A pass of more tokens takes at least as long as a pass of fewer tokens. If measurements say otherwise, the times of
     the sizes in question are averaged (isotonic regression), so that noise makes no size look cheap.
@@ -41,32 +41,32 @@ class PassTimes:
 
     def __init__(self) -> None:
         self._passes: dict[int, _Size] = {}
-        self._num_passes = 0
+        self.num_passes = 0
         self._sizes: list[int] = []
         self._times: list[float] = []
         """Sizes and their times, both rising. Empty if a pass was recorded since."""
 
     def record(self, num_tokens: int, time_s: float) -> None:
-        self._num_passes += 1
+        self.num_passes += 1
         known = self._passes.get(num_tokens)
         guess = self.expected_s(num_tokens) if known is None else known.time_s
         if guess is not None:
             time_s = min(time_s, _MOST * guess)
         if known is None:
-            self._passes[num_tokens] = _Size(time_s, 1, self._num_passes)
+            self._passes[num_tokens] = _Size(time_s, 1, self.num_passes)
         else:
             known.time_s += (_IF_FASTER if time_s < known.time_s else _IF_SLOWER) * (time_s - known.time_s)
             known.num_passes += 1
-            known.last = self._num_passes
-        if self._num_passes % _FRESH == 0:
-            oldest = self._num_passes - _FRESH
+            known.last = self.num_passes
+        if self.num_passes % _FRESH == 0:
+            oldest = self.num_passes - _FRESH
             self._passes = {size: passes for size, passes in self._passes.items() if passes.last > oldest}
         self._sizes = []
 
     def age(self, num_tokens: int) -> int | None:
         """Return the number of passes since the last pass of this size; None without such a pass."""
         passes = self._passes.get(num_tokens)
-        return None if passes is None else self._num_passes - passes.last
+        return None if passes is None else self.num_passes - passes.last
 
     def expected_s(self, num_tokens: int) -> float | None:
         """Return the expected time; None if nothing is known of passes as small."""

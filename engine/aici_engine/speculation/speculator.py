@@ -103,7 +103,6 @@ class NgramSpeculator(Speculator):
         self._walks = WalkTimes()
         self._known_costs: dict[tuple[int, int], Costs | None] = {}
         """By the numbers of tokens and sequences of a step."""
-        self._num_passes = 0
 
     def drafts(self, plan: StepPlan) -> Drafts:
         costs = self._costs(plan)
@@ -125,8 +124,7 @@ class NgramSpeculator(Speculator):
         if not has_prompt(plan):
             is_new = self._times.age(plan.num_tokens) is None
             self._times.record(plan.num_tokens, time_s)
-            self._num_passes += 1
-            if is_new or self._num_passes % _KEPT == 0:
+            if is_new or self._times.num_passes % _KEPT == 0:
                 self._known_costs.clear()
 
     def record_walk(self, num_rows: int, time_s: float, *, with_guests: bool) -> None:

@@ -1,5 +1,6 @@
 """Calm turns in C, from the engine's message to the answer (`guests/native/src/calm_turns.c`). While calm turns follow
-each other, the stepper runs no Python. `CalmTurns` is the reference, and serves where there is no library."""
+each other, the stepper runs no Python. `CalmTurns` is the reference, and serves where there is no library; for guests
+that give no mask, `V1Ops` is."""
 
 import ctypes
 import time

@@ -53,7 +53,8 @@ static struct sequence *find(const struct calm_turns *turns, uint32_t seq_id) {
     return is_there && turns->sequences[from].slot != NULL ? &turns->sequences[from] : NULL;
 }
 
-/* Read a message as `decode_calm` and `CalmTurns.begin` do. Return 0 if the turn is not usual. */
+/* Read a message as `decode_calm` and `CalmTurns.begin` do, and guests that are asked for no mask besides. Return 0 if
+   the turn is not usual. */
 static int read_turn(struct calm_turns *turns, const uint8_t *message, size_t length, struct turn *turn) {
     struct header *header = &turn->header;
     if (length < sizeof *header) {
