@@ -30,11 +30,11 @@ class LLM:
     name expected of the server's model; `api_key` is sent along.
     The other arguments are for a local model: the format of weights, the device, the number of threads, the longest
     sequence in tokens, the number of sequences at a time, the number of forks of a request, and the folder of a LoRA
-    adapter (peft's) to merge into the model. `speculate` is ngram, off or auto: with ngram, a forward pass may give
-    several tokens of the same text. So it may with `draft_model`, a smaller model with the same tokens, named as
-    `model` is, whose weights have the format `draft_dtype`. With `kv_cache_dtype` int8, keys and values take about half
-    of the memory, with a small loss; the kernels must run the model. With `controllers` False no controller runtime
-    starts, which saves some processes; a request with a constraint is a UsageError then.
+    adapter (peft's) to merge into the model. A forward pass may give several tokens of the same text: `speculate` is
+    auto (the default), ngram (an error where that is impossible) or off. `draft_model`, a smaller model with the same
+    tokens, named as `model` is, with weights of the format `draft_dtype`, gives more. With `kv_cache_dtype` int8, keys
+    and values take about half of the memory, with a small loss; the kernels must run the model. With `controllers`
+    False no controller runtime starts, which saves some processes; a request with a constraint is a UsageError then.
 
     A context manager; `close` ends all processes and threads. Any thread may call the methods. A forked process
     needs an LLM of its own, unless the model is on a server.

@@ -32,10 +32,10 @@ Speculation = Literal["auto", "ngram", "off"]
 """ngram: what followed an earlier occurrence of the last tokens is a draft of the next tokens. auto: ngram where the
 engine can draft, else off."""
 SPECULATIONS: Final[tuple[Speculation, ...]] = get_args(Speculation)
-DEFAULT_SPECULATION: Final[Speculation] = "off"
+DEFAULT_SPECULATION: Final[Speculation] = "auto"
 SPECULATE_HELP: Final = (
-    "Several tokens a forward pass, the same text: ngram (drafts from prompt and output), off, or auto (ngram where "
-    "possible)."
+    "Several tokens a forward pass, the same text: auto (drafts from prompt and output, where possible), ngram (an "
+    "error where impossible), or off."
 )
 DRAFT_MODEL_HELP: Final = "A smaller model with the same tokens, which drafts: several tokens a pass, the same text."
 DRAFT_DTYPE_HELP: Final = "Format of the draft model's weights (default: that of --dtype)."
@@ -93,12 +93,12 @@ class EngineConfig:
     tokens, lowers the limit of the model, and never raises the limit. `num_threads`: threads of the model; `None`
     takes OMP_NUM_THREADS, else one a core. `prefix_cache`: sequences with the same beginning share its computation.
 
-    `speculate`: with ngram, a forward pass computes drafted tokens too, where that is faster. The text is the same.
+    `speculate`: with auto, a forward pass computes drafted tokens too, where that is faster. The text is the same.
     Only models on the kernels draft, in one process: their logits do not depend on how a text is cut into passes. With
-    other models ngram is refused, and auto is off.
+    other models auto is off, and ngram is refused.
     `draft_model`: the folder of a smaller model with the same tokens, which drafts too, or the model's own folder with
-    a smaller `draft_dtype`; `None` takes `dtype`. Needs what ngram needs. An adapter changes the model alone. With
-    `speculate`, a sequence takes the longer draft.
+    a smaller `draft_dtype`; `None` takes `dtype`. Needs what ngram needs. An adapter changes the model alone. Unless
+    `speculate` is off, a sequence takes the longer draft.
 
     `cache_bytes`: the most bytes of the KV cache, if `memory_fraction` allows more. `kv_cache_dtype`: see
     `KVCacheDtype`; int8 runs on the kernels alone, in one process.

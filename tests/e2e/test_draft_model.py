@@ -39,7 +39,7 @@ def always_draft(engine: Engine) -> None:
 def test_the_model_in_int4_drafts_for_its_own_weights() -> None:
     """One request after the other, and all together."""
     folder = default_model_dir()
-    config = EngineConfig(model_dir=folder, dtype="bfloat16", max_context=512)
+    config = EngineConfig(model_dir=folder, dtype="bfloat16", max_context=512, speculate="off")
     with ExitStack() as stack:
         plain = stack.enter_context(served(config))
         drafting = stack.enter_context(served(replace(config, draft_model=folder, draft_dtype="int4")))
@@ -54,7 +54,7 @@ def test_the_model_in_int4_drafts_for_its_own_weights() -> None:
 
 def test_a_drawn_text_is_drafted_with_its_own_random_numbers() -> None:
     folder = default_model_dir()
-    config = EngineConfig(model_dir=folder, dtype="bfloat16", max_context=512)
+    config = EngineConfig(model_dir=folder, dtype="bfloat16", max_context=512, speculate="off")
     sampling = SamplingParams(temperature=0.9, top_p=0.95, seed=7, max_tokens=150, ignore_eos=True)
     request = Request(prompt="Once upon a time", sampling=sampling)
     with Engine(config) as plain, Engine(replace(config, draft_model=folder, draft_dtype="int4")) as drafting:
@@ -84,7 +84,7 @@ def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_a_draft_model_that_knows_nothing_soon_drafts_no_more(random_model: Path) -> None:
-    config = EngineConfig(model_dir=default_model_dir(), max_context=512)
+    config = EngineConfig(model_dir=default_model_dir(), max_context=512, speculate="off")
     request = Request(
         prompt="Once upon a time", sampling=SamplingParams(temperature=0.0, max_tokens=120, ignore_eos=True)
     )
