@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from aici_base.errors import ControllerError
 from aici_controllers.catalog import guest_path
 from aici_controllers.check_cost import CostlyError, Tank, one_tank
+from aici_runtime.process import give_back_memory
 
 if TYPE_CHECKING:
     import wasmtime
@@ -77,4 +78,6 @@ def _compiled(path: Path, _changed_ns: int) -> bytes:
     """Return the compiled module, valid for every engine made by `_engine`."""
     import wasmtime
 
-    return bytes(wasmtime.Module.from_file(_engine(), str(path)).serialize())
+    compiled = bytes(wasmtime.Module.from_file(_engine(), str(path)).serialize())
+    give_back_memory()  # the compiler leaves some MB
+    return compiled

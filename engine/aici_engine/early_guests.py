@@ -3,6 +3,9 @@
 The mask of the first token is needed only after the prompt. A guest that has started before the step ends *joins* the
 step: the guest is bound and gives its mask, and the step takes a token. The sequence of a later guest takes no token in
 the step, and goes on once its guest has started.
+
+Where the pass is on a thread of its own (`pass_thread`), guests join while the pass computes, and nothing waits for
+them. Others join after the pass.
 """
 
 import threading
@@ -59,6 +62,32 @@ class EarlyGuests:
         """Return those of `seqs` without a guest so far: it starts, or has to start anew on the next runtime."""
         return [seq for seq in seqs if seq.guest.starting or seq.seq_id in self._starting]
 
+    def join_beside(
+        self, seqs: Seq[Sequence], *, is_over: Callable[[], bool], until: float
+    ) -> dict[SeqId, GuestAnswer]:
+        """Bind guests as soon as they have started, until the forward pass `is_over`, and return their masks.
+
+        `seqs`: see `join`. `until`: when the pass is expected to end. `wake` must follow the end of the pass.
+        """
+        left, answers, may_start = list(seqs), dict[SeqId, GuestAnswer](), True
+        while may_start:
+            self._news.clear()
+            if is_over():
+                break
+            started, may_start = self._poll(left)
+            if started:
+                left = [seq for seq in left if seq not in started]
+                bound = self._bind(self._let_in(started), max(0.0, until - self._clock()))
+                # The next message to the runtime overwrites the masks.
+                answers |= {seq_id: answer.copy() for seq_id, answer in bound.items()}
+            elif may_start:
+                self._news.wait()
+        return answers
+
+    def wake(self) -> None:
+        """The forward pass is over. Call on any thread."""
+        self._news.set()
+
     def join(self, seqs: Seq[Sequence], *, is_alone: bool, step_s: float) -> dict[SeqId, GuestAnswer]:
         """Bind the guests that have started since the step began, and return their masks (`GuestSession.bind`).
 
@@ -69,22 +98,17 @@ class EarlyGuests:
         until = self._clock() + (min(step_s, LONGEST_S) if is_alone else 0.0)
         left, fresh, may_start = list(seqs), [], True
         while may_start:
+            self._news.clear()
             started, may_start = self._poll(left)
-            for seq in started:
-                del self._starting[seq.seq_id]
-                self._joined.add(seq.seq_id)
             if started:
-                fresh += self._accept(started)
+                fresh += self._let_in(started)
             left = [seq for seq in left if seq not in started]
             wait_s = until - self._clock()
             if wait_s <= 0.0:
                 break
             if may_start:
                 self._news.wait(wait_s)
-        answers: dict[SeqId, GuestAnswer] = {}
-        if fresh:
-            self._live.talk(lambda fresh: answers.update(self._session.bind(fresh)), fresh)
-        return answers
+        return self._bind(fresh)
 
     def miss(self, seq: Sequence) -> None:
         """Note that the step has ended before the guest has started: the prompt is computed."""
@@ -98,8 +122,20 @@ class EarlyGuests:
         self._joined.discard(seq.seq_id)
         return is_joined
 
+    def _let_in(self, started: list[Sequence]) -> list[Sequence]:
+        """Accept sequences, which then have joined the step. Return those that run."""
+        for seq in started:
+            del self._starting[seq.seq_id]
+            self._joined.add(seq.seq_id)
+        return self._accept(started)
+
+    def _bind(self, fresh: list[Sequence], free_s: float | None = None) -> dict[SeqId, GuestAnswer]:
+        answers: dict[SeqId, GuestAnswer] = {}
+        if fresh:
+            self._live.talk(lambda fresh: answers.update(self._session.bind(fresh, free_s)), fresh)
+        return answers
+
     def _poll(self, seqs: list[Sequence]) -> tuple[list[Sequence], bool]:
         """Return those of `seqs` whose guests have started, and whether the guests of others may still start."""
-        self._news.clear()
         told = [(seq, self._told.get(seq.seq_id)) for seq in seqs if seq.seq_id in self._starting]
         return [seq for seq, has_started in told if has_started], any(has_started is None for _, has_started in told)

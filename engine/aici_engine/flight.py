@@ -25,6 +25,7 @@ from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.live_sequences import LiveSequences
+from aici_engine.pass_thread import PassThread, ThreadedStep
 from aici_engine.pooling import FinalStates
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
@@ -115,6 +116,7 @@ class FlightRunner:
         self._profile = profile
         self._heartbeat = heartbeat or Heartbeat()
         self._flights: deque[Flight] = deque()
+        self._pass_thread = PassThread(executor, early.wake)
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -147,7 +149,8 @@ class FlightRunner:
             self._profile.lap("batch")
             flight.wanted = [(chunk.num_logits, chunk.num_states) for chunk in step.chunks]
             self._heartbeat.compute(plan.num_tokens)
-            flight.pending = self._executor.begin(step)
+            has_early = self._executor.any_thread and bool(self._early_of(plan))
+            flight.pending = (self._pass_thread if has_early else self._executor).begin(step)
             self._profile.lap("forward")
             self._scheduler.advance(plan)
             self._profile.lap("commit")
@@ -162,15 +165,18 @@ class FlightRunner:
         Raises StateLostError, with the flight among the flights.
         """
         flight = self._flights[0]
+        threaded = flight.pending if isinstance(flight.pending, ThreadedStep) else None
+        joined = {} if threaded is None else self._join_beside(flight, threaded)
         rows, states = self._rows(flight)
         self._heartbeat.computed()
         self._profile.lap("forward")
-        began = time.monotonic()
+        began = time.monotonic() if threaded is None else threaded.ended_at
         answers = self._read_answers() if flight.answers is None else flight.answers
-        if early := self._early.those_of([chunk.seq for chunk in flight.plan.chunks if chunk.samples]):
+        if early := self._early_of(flight.plan):
             answers = self._join(
                 early, answers, is_alone=len(early) == len(flight.plan.chunks), step_s=began - flight.began_at
             )
+        answers |= joined
         waited_s = time.monotonic() - began
         self._profile.lap("answers")
         self._remove(flight)
@@ -179,6 +185,16 @@ class FlightRunner:
             flight.plan, rows, spoiled, answers, flight.new_forks,
             began_at=flight.began_at, forward_s=began - flight.began_at, waited_s=waited_s, states=states,
         )  # fmt: skip
+
+    def _early_of(self, plan: StepPlan) -> list[Sequence]:
+        """Return the sequences with logits in the step whose guests start."""
+        return self._early.those_of([chunk.seq for chunk in plan.chunks if chunk.samples])
+
+    def _join_beside(self, flight: Flight, step: ThreadedStep) -> dict[SeqId, GuestAnswer]:
+        """Let guests join while the pass computes. Return their answers."""
+        self.receive_answers()
+        until = flight.began_at + self._scheduler.expected_s(flight.plan)
+        return self._early.join_beside(self._early_of(flight.plan), is_over=step.is_over, until=until)
 
     def _join(
         self, early: list[Sequence], answers: dict[SeqId, GuestAnswer], *, is_alone: bool, step_s: float
@@ -207,6 +223,9 @@ class FlightRunner:
         self.receive_answers()
         self._flights.clear()
         self._live.held.clear()
+
+    def close(self) -> None:
+        self._pass_thread.close()
 
     def drain(self) -> None:
         """Wait for the forward passes of all flights, which shall be abandoned. Raises StateLostError."""

@@ -123,6 +123,7 @@ class Loop(EngineLoop):
         self._runner.drop()
 
     def _close(self) -> None:
+        self._runner.close()
         self._executor.close()
 
     def _start_guest(self, seq: Sequence) -> None:

@@ -52,7 +52,7 @@ def outlive_parent() -> None:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the kernel. Each later fork would copy the page tables otherwise."""
+    """Return freed memory to the kernel. Before forks, so that no fork copies its page tables."""
     with contextlib.suppress(AttributeError):  # missing in some C libraries
         _libc().malloc_trim(0)
 

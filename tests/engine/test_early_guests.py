@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from aici_base.errors import AiciError, RuntimeDiedError
 from aici_engine.config import SamplingParams
 from aici_engine.events import AcceptedEvent, Event, FinishEvent, FinishReason
+from aici_engine.local_executor import ComputedStep
 from aici_engine.request import ControllerCall, Share
+from aici_engine.step_input import StepInput
 from tests.engine.loop_bench import LoopBench, ReadyRuntime, host_sampler, until_end
 from tests.engine.null_executor import NullExecutor, NullStep, by_all_tokens
 from tests.engine.programs import Program, Step
@@ -74,8 +76,39 @@ class Passes(NullExecutor):
         return super().compute(pending)
 
 
-def late_bench(due: list[int], *, num_pages: int = 400, longest_s: float = 0.01, **options: Any) -> LoopBench:
-    executor = Passes(num_pages=num_pages, row=by_all_tokens)
+class ThreadedPasses(Passes):
+    """Computes a pass in `begin`, on the thread for passes if a guest starts. A pass that some guest waits for goes on
+    until the guest is bound, for at most `longest_s`. `num_joined`: the guests bound during passes."""
+
+    any_thread = True
+    longest_s = 0.002
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.num_joined = 0
+
+    def begin(self, step: StepInput) -> Any:
+        pending = super().begin(step)
+        assert self.runtime is not None
+        before = len(self.runtime.live)
+        logits = self.compute(pending)
+        if threading.current_thread().name.startswith("aici-pass"):
+            until = time.monotonic() + self.longest_s
+            while len(self.runtime.live) == before and time.monotonic() < until:
+                time.sleep(0.0002)
+            self.num_joined += len(self.runtime.live) - before
+        return ComputedStep(logits, None)
+
+
+def late_bench(
+    due: list[int],
+    *,
+    num_pages: int = 400,
+    longest_s: float = 0.01,
+    passes: type[Passes] = Passes,
+    **options: Any,
+) -> LoopBench:
+    executor = passes(num_pages=num_pages, row=by_all_tokens)
     executor.runtime = runtime = LateRuntime(due, longest_s=longest_s)
     return LoopBench(executor, runtime, host_sampler(), **({"calm_rounds": 3} | options))
 
@@ -115,10 +148,11 @@ def told(bench: LoopBench) -> list[str]:
     st.lists(st.integers(0, 6), max_size=len(PROGRAMS)),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5, "max_num_seqs": 4}]),
 )
+@pytest.mark.parametrize("passes", [Passes, ThreadedPasses])
 @settings(max_examples=40)
-def test_clients_and_guests_hear_the_same(due: list[int], options: dict[str, Any]) -> None:
+def test_clients_and_guests_hear_the_same(passes: type[Passes], due: list[int], options: dict[str, Any]) -> None:
     outcomes, guests = reference(requests())  # a sequence changes its request's list of tokens
-    bench = late_bench(due, **options)
+    bench = late_bench(due, passes=passes, **options)
     assert [outcome(events) for events in run(bench, requests())] == outcomes
     assert told(bench) == guests
 
@@ -137,6 +171,18 @@ def test_a_guest_in_time_costs_no_step_and_a_late_guest_one(due: int, num_steps:
     assert end.text == "ab"
     assert isinstance(bench.executor, Passes)
     assert len(bench.executor.steps) == num_steps
+
+
+def test_guests_join_while_the_pass_computes() -> None:
+    """The pass of two prompts goes on until the first guest is bound. The second joins beside the pass or after it."""
+    bench = late_bench([0, 0], longest_s=60.0, passes=ThreadedPasses)
+    assert isinstance(bench.executor, ThreadedPasses)
+    bench.executor.longest_s = 10.0
+    asked = [one([("say", "ab")]), one([("say", "cd")]) | {"prompt": encode("another prompt")}]
+    ends = [events[-1] for events in run(bench, asked)]
+    assert [end.text for end in ends if isinstance(end, FinishEvent)] == ["ab", "cd"]
+    assert bench.executor.num_joined > 0
+    assert len(bench.executor.steps) == 2
 
 
 def test_a_guest_that_fails_to_start_takes_its_prompt_along() -> None:

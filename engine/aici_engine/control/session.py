@@ -229,12 +229,14 @@ class GuestSession:
             self._send(asked, fresh=fresh)
             self._receive()
 
-    def bind(self, fresh: Seq[Sequence]) -> dict[SeqId, GuestAnswer]:
+    def bind(self, fresh: Seq[Sequence], free_s: float | None = None) -> dict[SeqId, GuestAnswer]:
         """Bind the guests of new sequences, and ask these guests alone, as `round` and `ask` do. Return their masks.
 
-        A guest that wants more than to go on has no answer. Call after `answers`.
+        A guest that wants more than to go on has no answer. Call after `answers`. `free_s`: the time that the forward
+        pass still takes, as far as is known; None after the pass.
         """
-        sent = self._send({}, fresh=fresh, ops=[MidOp(seq.seq_id) for seq in fresh], to_sample=fresh)
+        ops = [MidOp(seq.seq_id) for seq in fresh]
+        sent = self._send({}, fresh=fresh, ops=ops, to_sample=fresh, free_s=free_s)
         sent.to_sample.extend(fresh)
         return self.answers()
 
