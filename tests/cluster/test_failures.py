@@ -24,7 +24,7 @@ BODIES = [request(kind, number, length=200) for number in range(2) for kind in K
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=2048, num_layers=6)
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=2048, num_layers=6, num_heads=2)
 
 
 @pytest.fixture(scope="module")

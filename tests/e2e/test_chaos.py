@@ -42,7 +42,7 @@ class Outcome:
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096)
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096, num_heads=2)
 
 
 @pytest.fixture(scope="module")

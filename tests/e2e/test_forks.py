@@ -32,7 +32,7 @@ CAPITALS = "fixed The capital of\nfork 2\n0:fixed  France is\n1:fixed  Italy is\
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"))
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), num_heads=2)
 
 
 @pytest.fixture(scope="module")

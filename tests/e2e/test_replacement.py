@@ -19,7 +19,7 @@ pytestmark = pytest.mark.e2e
 
 
 def test_after_the_runtime_was_killed_another_takes_over(tmp_path: Path) -> None:
-    model_dir = write_tiny_model(tmp_path, context=4096)
+    model_dir = write_tiny_model(tmp_path, context=4096, num_heads=2)
     wasm = guest_path("regex").read_bytes()
     with Runtime(RuntimeConfig(tokenizer=model_dir)) as first, Runtime(RuntimeConfig(tokenizer=model_dir)) as second:
         first.wait_ready()

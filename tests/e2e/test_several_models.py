@@ -18,7 +18,7 @@ PATIENCE_S = 120
 
 @pytest.fixture(scope="module")
 def tiny_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("models") / "random")
+    return write_tiny_model(tmp_path_factory.mktemp("models") / "random", num_heads=2)
 
 
 @pytest.fixture(scope="module")

@@ -30,7 +30,7 @@ requests_per_minute = 1
 @pytest.fixture(scope="module")
 def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Server]]:
     folder = tmp_path_factory.mktemp("shared")
-    model = write_tiny_model(folder / "tiny", context=256)
+    model = write_tiny_model(folder / "tiny", context=256, num_heads=2)
     keys = folder / "keys.toml"
     keys.write_text(KEYS)
     keys.chmod(0o600)

@@ -22,7 +22,7 @@ LENGTH = 1500
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096)
+    return write_tiny_model(tmp_path_factory.mktemp("tiny"), context=4096, num_heads=2)
 
 
 async def midstream(server: Server, then: Callable[[httpx.AsyncClient], object]) -> Outcome:

@@ -149,7 +149,7 @@ def told(bench: LoopBench) -> list[str]:
     st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5, "max_num_seqs": 4}]),
 )
 @pytest.mark.parametrize("passes", [Passes, ThreadedPasses])
-@settings(max_examples=40)
+@settings(max_examples=20)
 def test_clients_and_guests_hear_the_same(passes: type[Passes], due: list[int], options: dict[str, Any]) -> None:
     outcomes, guests = reference(requests())  # a sequence changes its request's list of tokens
     bench = late_bench(due, passes=passes, **options)

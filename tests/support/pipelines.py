@@ -128,7 +128,6 @@ class Pipeline:
 
     def __post_init__(self) -> None:
         self.token_file = self.folder / "token"
-        self.env = {"AICI_STORE_DIR": str(self.folder / "store"), **self.env}
         limits = self.memory_bytes or (None,) * (len(self.cuts) + 1)
         for number in range(len(self.cuts)):
             machine = self.network.machine(f"stage{number}", memory_bytes=limits[number])
