@@ -4,8 +4,8 @@ The mask of the first token is needed only after the prompt. A guest that has st
 step: the guest is bound and gives its mask, and the step takes a token. The sequence of a later guest takes no token in
 the step, and goes on once its guest has started.
 
-Where the pass is on a thread of its own (`pass_thread`), guests join while the pass computes, and nothing waits for
-them. Others join after the pass.
+Where the model computes in C, guests join while the pass computes, and nothing waits for them. Others join after the
+pass.
 """
 
 import threading
@@ -23,7 +23,7 @@ LONGEST_S: Final = 0.03
 
 
 class EarlyGuests:
-    """Used by the engine's thread, except `tell`.
+    """Used by the engine's thread, except `tell`. `join_beside` runs on another thread while the engine's is in C.
 
     `accept` accepts sequences whose guests have started, and returns those that run. `clock`: seconds.
     """
@@ -67,7 +67,8 @@ class EarlyGuests:
     ) -> dict[SeqId, GuestAnswer]:
         """Bind guests as soon as they have started, until the forward pass `is_over`, and return their masks.
 
-        `seqs`: see `join`. `until`: when the pass is expected to end. `wake` must follow the end of the pass.
+        `seqs`: see `join`; all of them run. `until`: when the pass is expected to end. `wake` must follow the end of
+        the pass.
         """
         left, answers, may_start = list(seqs), dict[SeqId, GuestAnswer](), True
         while may_start:
@@ -85,7 +86,7 @@ class EarlyGuests:
         return answers
 
     def wake(self) -> None:
-        """The forward pass is over. Call on any thread."""
+        """The forward pass is over."""
         self._news.set()
 
     def join(self, seqs: Seq[Sequence], *, is_alone: bool, step_s: float) -> dict[SeqId, GuestAnswer]:

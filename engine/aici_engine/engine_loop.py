@@ -301,7 +301,6 @@ class EngineLoop(ABC):
         """Accept sequences whose guests have started during the step. Return those that run."""
         for seq in started:
             self._accept(seq)
-        self._output.flush()
         self._admit()
         return [seq for seq in started if seq.progress.phase is Phase.RUNNING]
 

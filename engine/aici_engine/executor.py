@@ -42,7 +42,7 @@ class Executor(Protocol):
     numbers of a final state; 0 if the executor gives none.
     `memory_bytes`: the weights and a full cache, where both are in this process. `waits`: other machines compute, so
     that this process may wait for a step. `same_bits`: the logits of a token are the same bits alone and in a chunk.
-    `any_thread`: `begin` may be called on any thread, one call at a time.
+    `computes_in_c`: `begin` computes in a call of C, beside which other threads of Python run.
     `goes_ahead`: see `go_ahead`. `num_guessed`, `num_right`: rows of passes begun ahead, and those that were used.
     """
 
@@ -58,7 +58,7 @@ class Executor(Protocol):
     memory_bytes: int = 0
     waits: bool = False
     same_bits: bool = False
-    any_thread: bool = False
+    computes_in_c: bool = False
     goes_ahead: bool = False
     num_guessed: int = 0
     num_right: int = 0

@@ -7,9 +7,11 @@ for.
 
 import itertools
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -25,7 +27,6 @@ from aici_engine.events import FinishReason
 from aici_engine.executor import Executor, PendingStep, StateLostError
 from aici_engine.heartbeat import Heartbeat
 from aici_engine.live_sequences import LiveSequences
-from aici_engine.pass_thread import PassThread, ThreadedStep
 from aici_engine.pooling import FinalStates
 from aici_engine.profile import Profile
 from aici_engine.sample.logprobs import num_rows
@@ -44,8 +45,9 @@ class Flight:
     """A step that has begun and not ended.
 
     `held`: the requests with logits or final states in the flight. `answers`: see `GuestSession.answers`; `None` before
-    the guests' answers are received. `pending`: the forward pass, or `None` if the pass failed to begin. `wanted[i]`:
-    rows of logits and final states for chunk i of the plan. `began_at`: by the monotonic clock.
+    the guests' answers are received. `joined`: the answers of guests that joined while the pass computed; then
+    `ended_at` is the end of the pass. `pending`: the forward pass, or `None` if the pass failed to begin. `wanted[i]`:
+    rows of logits and final states for chunk i of the plan. Times are by the monotonic clock.
     """
 
     plan: StepPlan
@@ -53,6 +55,8 @@ class Flight:
     new_forks: list[NewFork]
     began_at: float = 0.0
     answers: dict[SeqId, GuestAnswer] | None = None
+    joined: dict[SeqId, GuestAnswer] = field(default_factory=dict)
+    ended_at: float = 0.0
     pending: PendingStep | None = None
     wanted: list[tuple[int, int]] = field(default_factory=list)
 
@@ -116,7 +120,8 @@ class FlightRunner:
         self._profile = profile
         self._heartbeat = heartbeat or Heartbeat()
         self._flights: deque[Flight] = deque()
-        self._pass_thread = PassThread(executor, early.wake)
+        self._beside = ThreadPoolExecutor(1, thread_name_prefix="aici-beside")
+        """Talks to guests while the engine's thread computes a pass."""
 
     def __len__(self) -> int:
         return len(self._flights)
@@ -149,8 +154,7 @@ class FlightRunner:
             self._profile.lap("batch")
             flight.wanted = [(chunk.num_logits, chunk.num_states) for chunk in step.chunks]
             self._heartbeat.compute(plan.num_tokens)
-            has_early = self._executor.any_thread and bool(self._early_of(plan))
-            flight.pending = (self._pass_thread if has_early else self._executor).begin(step)
+            flight.pending = self._begin_beside_guests(flight, step)
             self._profile.lap("forward")
             self._scheduler.advance(plan)
             self._profile.lap("commit")
@@ -165,18 +169,16 @@ class FlightRunner:
         Raises StateLostError, with the flight among the flights.
         """
         flight = self._flights[0]
-        threaded = flight.pending if isinstance(flight.pending, ThreadedStep) else None
-        joined = {} if threaded is None else self._join_beside(flight, threaded)
         rows, states = self._rows(flight)
         self._heartbeat.computed()
         self._profile.lap("forward")
-        began = time.monotonic() if threaded is None else threaded.ended_at
+        began = flight.ended_at or time.monotonic()
         answers = self._read_answers() if flight.answers is None else flight.answers
         if early := self._early_of(flight.plan):
             answers = self._join(
                 early, answers, is_alone=len(early) == len(flight.plan.chunks), step_s=began - flight.began_at
             )
-        answers |= joined
+        answers |= flight.joined
         waited_s = time.monotonic() - began
         self._profile.lap("answers")
         self._remove(flight)
@@ -190,11 +192,26 @@ class FlightRunner:
         """Return the sequences with logits in the step whose guests start."""
         return self._early.those_of([chunk.seq for chunk in plan.chunks if chunk.samples])
 
-    def _join_beside(self, flight: Flight, step: ThreadedStep) -> dict[SeqId, GuestAnswer]:
-        """Let guests join while the pass computes. Return their answers."""
+    def _begin_beside_guests(self, flight: Flight, step: StepInput) -> PendingStep:
+        """Begin the forward pass. If the executor computes in C, guests that start meanwhile join."""
+        early = self._early_of(flight.plan) if self._executor.computes_in_c else []
+        if not early:
+            return self._executor.begin(step)
+        is_over = threading.Event()
+        # The other thread has the session to itself: this thread is in C.
+        talk = self._beside.submit(self._join_beside, flight, early, is_over)
+        try:
+            return self._executor.begin(step)
+        finally:
+            flight.ended_at = time.monotonic()
+            is_over.set()
+            self._early.wake()
+            flight.joined = talk.result()
+
+    def _join_beside(self, flight: Flight, early: list[Sequence], is_over: threading.Event) -> dict[SeqId, GuestAnswer]:
         self.receive_answers()
         until = flight.began_at + self._scheduler.expected_s(flight.plan)
-        return self._early.join_beside(self._early_of(flight.plan), is_over=step.is_over, until=until)
+        return self._early.join_beside(early, is_over=is_over.is_set, until=until)
 
     def _join(
         self, early: list[Sequence], answers: dict[SeqId, GuestAnswer], *, is_alone: bool, step_s: float
@@ -225,7 +242,7 @@ class FlightRunner:
         self._live.held.clear()
 
     def close(self) -> None:
-        self._pass_thread.close()
+        self._beside.shutdown()
 
     def drain(self) -> None:
         """Wait for the forward passes of all flights, which shall be abandoned. Raises StateLostError."""

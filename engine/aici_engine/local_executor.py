@@ -44,7 +44,7 @@ class LocalExecutor(Executor):
         self.device = str(model.device)
         self.states_size = model.states_size
         self.same_bits = model.same_bits
-        self.any_thread = model.same_bits  # the kernels; torch keeps settings per thread
+        self.computes_in_c = model.same_bits  # by the kernels
         self.memory_bytes = model.weight_bytes + num_pages * page_size * model.token_bytes
         if draft_model is not None:
             self.memory_bytes += draft_model.memory_bytes

@@ -76,11 +76,13 @@ class Passes(NullExecutor):
         return super().compute(pending)
 
 
-class ThreadedPasses(Passes):
-    """Computes a pass in `begin`, on the thread for passes if a guest starts. A pass that some guest waits for goes on
-    until the guest is bound, for at most `longest_s`. `num_joined`: the guests bound during passes."""
+class PassesInC(Passes):
+    """Computes a pass in `begin`. The pass goes on until guests that have started are bound, for at most `longest_s`.
 
-    any_thread = True
+    `num_joined`: the guests bound during passes.
+    """
+
+    computes_in_c = True
     longest_s = 0.002
 
     def __init__(self, **options: Any) -> None:
@@ -92,11 +94,10 @@ class ThreadedPasses(Passes):
         assert self.runtime is not None
         before = len(self.runtime.live)
         logits = self.compute(pending)
-        if threading.current_thread().name.startswith("aici-pass"):
-            until = time.monotonic() + self.longest_s
-            while len(self.runtime.live) == before and time.monotonic() < until:
-                time.sleep(0.0002)
-            self.num_joined += len(self.runtime.live) - before
+        until = time.monotonic() + self.longest_s
+        while self.runtime._started and time.monotonic() < until:
+            time.sleep(0.0002)
+        self.num_joined += len(self.runtime.live) - before
         return ComputedStep(logits, None)
 
 
@@ -148,7 +149,7 @@ def told(bench: LoopBench) -> list[str]:
     st.lists(st.integers(0, 6), max_size=len(PROGRAMS)),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5, "max_num_seqs": 4}]),
 )
-@pytest.mark.parametrize("passes", [Passes, ThreadedPasses])
+@pytest.mark.parametrize("passes", [Passes, PassesInC])
 @settings(max_examples=20)
 def test_clients_and_guests_hear_the_same(passes: type[Passes], due: list[int], options: dict[str, Any]) -> None:
     outcomes, guests = reference(requests())  # a sequence changes its request's list of tokens
@@ -174,14 +175,14 @@ def test_a_guest_in_time_costs_no_step_and_a_late_guest_one(due: int, num_steps:
 
 
 def test_guests_join_while_the_pass_computes() -> None:
-    """The pass of two prompts goes on until the first guest is bound. The second joins beside the pass or after it."""
-    bench = late_bench([0, 0], longest_s=60.0, passes=ThreadedPasses)
-    assert isinstance(bench.executor, ThreadedPasses)
+    """The pass of two prompts goes on until both guests are bound."""
+    bench = late_bench([0, 0], longest_s=60.0, passes=PassesInC)
+    assert isinstance(bench.executor, PassesInC)
     bench.executor.longest_s = 10.0
     asked = [one([("say", "ab")]), one([("say", "cd")]) | {"prompt": encode("another prompt")}]
     ends = [events[-1] for events in run(bench, asked)]
     assert [end.text for end in ends if isinstance(end, FinishEvent)] == ["ab", "cd"]
-    assert bench.executor.num_joined > 0
+    assert bench.executor.num_joined == 2
     assert len(bench.executor.steps) == 2
 
 
