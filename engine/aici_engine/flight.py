@@ -198,7 +198,7 @@ class FlightRunner:
         if not early:
             return self._executor.begin(step)
         is_over = threading.Event()
-        # The other thread has the session to itself: this thread is in C.
+        # The other thread has the session to itself: this thread computes, and touches neither guests nor the cache.
         talk = self._beside.submit(self._join_beside, flight, early, is_over)
         try:
             return self._executor.begin(step)
