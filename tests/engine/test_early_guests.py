@@ -101,6 +101,9 @@ class PassesInC(Passes):
         return ComputedStep(logits, None)
 
 
+anywhere = pytest.mark.parametrize("passes", [Passes, PassesInC])
+
+
 def late_bench(
     due: list[int],
     *,
@@ -149,7 +152,7 @@ def told(bench: LoopBench) -> list[str]:
     st.lists(st.integers(0, 6), max_size=len(PROGRAMS)),
     st.sampled_from([{}, {"max_num_seqs": 2}, {"num_pages": 26}, {"max_batch_tokens": 5, "max_num_seqs": 4}]),
 )
-@pytest.mark.parametrize("passes", [Passes, PassesInC])
+@anywhere
 @settings(max_examples=20)
 def test_clients_and_guests_hear_the_same(passes: type[Passes], due: list[int], options: dict[str, Any]) -> None:
     outcomes, guests = reference(requests())  # a sequence changes its request's list of tokens
@@ -186,8 +189,9 @@ def test_guests_join_while_the_pass_computes() -> None:
     assert len(bench.executor.steps) == 2
 
 
-def test_a_guest_that_fails_to_start_takes_its_prompt_along() -> None:
-    bench = late_bench([1])
+@anywhere
+def test_a_guest_that_fails_to_start_takes_its_prompt_along(passes: type[Passes]) -> None:
+    bench = late_bench([1], passes=passes)
     ends = [events[-1] for events in run(bench, [one([("say", "ab")], "never"), one([("say", "ab")])])]
     assert [end.reason for end in ends if isinstance(end, FinishEvent)] == [FinishReason.FAIL, FinishReason.STOP]
 
@@ -205,10 +209,11 @@ def test_a_guest_that_starts_keeps_no_place() -> None:
     bench.runtime.close()
 
 
-def test_computed_prompts_outlive_the_runtime() -> None:
+@anywhere
+def test_computed_prompts_outlive_the_runtime(passes: type[Passes]) -> None:
     """Guests that start when their runtime dies start on the next one."""
 
-    bench = late_bench([])
+    bench = late_bench([], passes=passes)
     assert isinstance(bench.executor, Passes)
     dying = with_dying_runtime(bench, due=[1, 3])
     told = [bench.submit(one([("say", text)])) for text in ("ab", "cd")]
@@ -257,7 +262,8 @@ def test_prompts_of_an_owner_beyond_the_budget_are_slowed_while_guests_start() -
     assert sum(owned[:24]) <= 24 // 8 + 1, "an owner beyond the budget takes part in one step of eight"
 
 
-def test_a_guest_that_wants_more_at_once_takes_no_token_from_the_prompt() -> None:
+@anywhere
+def test_a_guest_that_wants_more_at_once_takes_no_token_from_the_prompt(passes: type[Passes]) -> None:
     programs: list[list[Step]] = [
         [("force", "x"), ("any", 2)],
         [("fork", [[("say", "a")], [("say", "b")]])],
@@ -267,6 +273,6 @@ def test_a_guest_that_wants_more_at_once_takes_no_token_from_the_prompt() -> Non
     ]
     asked = [one(program) for program in programs]
     outcomes, guests = reference(asked)
-    bench = late_bench([1] * len(asked))
+    bench = late_bench([1] * len(asked), passes=passes)
     assert [outcome(events) for events in run(bench, asked)] == outcomes
     assert told(bench) == guests
