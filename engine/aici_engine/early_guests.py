@@ -130,7 +130,7 @@ class EarlyGuests:
             self._joined.add(seq.seq_id)
         return self._accept(started)
 
-    def _bind(self, fresh: list[Sequence], free_s: float | None = None) -> dict[SeqId, GuestAnswer]:
+    def _bind(self, fresh: list[Sequence], free_s: float = 0.0) -> dict[SeqId, GuestAnswer]:
         answers: dict[SeqId, GuestAnswer] = {}
         if fresh:
             self._live.talk(lambda fresh: answers.update(self._session.bind(fresh, free_s)), fresh)

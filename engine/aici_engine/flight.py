@@ -7,7 +7,6 @@ for.
 
 import itertools
 import logging
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -45,9 +44,9 @@ class Flight:
     """A step that has begun and not ended.
 
     `held`: the requests with logits or final states in the flight. `answers`: see `GuestSession.answers`; `None` before
-    the guests' answers are received. `joined`: the answers of guests that joined while the pass computed; then
-    `ended_at` is the end of the pass. `pending`: the forward pass, or `None` if the pass failed to begin. `wanted[i]`:
-    rows of logits and final states for chunk i of the plan. Times are by the monotonic clock.
+    the guests' answers are received. `pending`: the forward pass, or `None` if the pass failed to begin. `wanted[i]`:
+    rows of logits and final states for chunk i of the plan. `began_at`: by the monotonic clock. `ended_at`: the end of
+    the pass, for a pass beside which guests may join; 0 for others.
     """
 
     plan: StepPlan
@@ -55,7 +54,6 @@ class Flight:
     new_forks: list[NewFork]
     began_at: float = 0.0
     answers: dict[SeqId, GuestAnswer] | None = None
-    joined: dict[SeqId, GuestAnswer] = field(default_factory=dict)
     ended_at: float = 0.0
     pending: PendingStep | None = None
     wanted: list[tuple[int, int]] = field(default_factory=list)
@@ -178,7 +176,6 @@ class FlightRunner:
             answers = self._join(
                 early, answers, is_alone=len(early) == len(flight.plan.chunks), step_s=began - flight.began_at
             )
-        answers |= flight.joined
         waited_s = time.monotonic() - began
         self._profile.lap("answers")
         self._remove(flight)
@@ -197,21 +194,23 @@ class FlightRunner:
         early = self._early_of(flight.plan) if self._executor.computes_in_c else []
         if not early:
             return self._executor.begin(step)
-        is_over = threading.Event()
         # The other thread has the session to itself: this thread computes, and touches neither guests nor the cache.
-        talk = self._beside.submit(self._join_beside, flight, early, is_over)
+        talk = self._beside.submit(self._join_beside, flight, early)
         try:
             return self._executor.begin(step)
         finally:
             flight.ended_at = time.monotonic()
-            is_over.set()
+            self._profile.lap("forward")
             self._early.wake()
-            flight.joined = talk.result()
+            talk.result()
+            self._profile.lap("answers")
 
-    def _join_beside(self, flight: Flight, early: list[Sequence], is_over: threading.Event) -> dict[SeqId, GuestAnswer]:
+    def _join_beside(self, flight: Flight, early: list[Sequence]) -> None:
+        """Receive the answers that guests owe, and those of guests that join until the pass is over."""
         self.receive_answers()
+        assert flight.answers is not None
         until = flight.began_at + self._scheduler.expected_s(flight.plan)
-        return self._early.join_beside(early, is_over=is_over.is_set, until=until)
+        flight.answers |= self._early.join_beside(early, is_over=lambda: flight.ended_at > 0.0, until=until)
 
     def _join(
         self, early: list[Sequence], answers: dict[SeqId, GuestAnswer], *, is_alone: bool, step_s: float

@@ -52,7 +52,7 @@ def outlive_parent() -> None:
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the kernel. Before forks, so that no fork copies its page tables."""
+    """Return freed memory to the kernel: after work that took much, and before forks, which copy page tables."""
     with contextlib.suppress(AttributeError):  # missing in some C libraries
         _libc().malloc_trim(0)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _MOST_S = 0.03
 """A step of several kinds waits this long for guests, beyond the forward pass."""
 _ROUND_S = 0.001
-"""Post and pre of a hurried guest may take this long: a step cannot be planned before."""
+"""A hurried guest may always take this long: a step cannot be planned before post and pre."""
 _KIND_S, _OWNER_S = 0.03, 0.12
 """What an account holds."""
 _REFILL = 0.02
@@ -66,10 +66,10 @@ class GuestPatience:
         """Note which kinds of sequences have work in this step."""
         self._active = {seq.kind for seq in running if not seq.guest.suspended}
 
-    def limits(self, seqs: Collection["Sequence"], free_s: float | None) -> Patience | None:
+    def limits(self, seqs: Collection["Sequence"], free_s: float = 0.0) -> Patience | None:
         """Return how long a turn waits for the guests of `seqs`; None without a bound.
 
-        `free_s`: the expected time of the forward pass beside the turn; None for a round, which precedes the pass.
+        `free_s`: the time that a forward pass beside the turn is expected to take; 0 without a pass.
         """
         active = self._active
         if not active:
@@ -81,9 +81,7 @@ class GuestPatience:
         others = {seq.seq_id: seq.kind for seq in seqs}
         now = self._now() if self._accounts else 0.0
         hurried: list[SeqId] = [seq_id for seq_id, kind in others.items() if self._is_hurried(kind, now)]
-        return Patience(
-            most_s=(free_s or 0.0) + _MOST_S, hurried_s=_ROUND_S if free_s is None else free_s, hurried=hurried
-        )
+        return Patience(most_s=free_s + _MOST_S, hurried_s=max(_ROUND_S, free_s), hurried=hurried)
 
     def charge(self, seq: "Sequence", waited_s: float) -> None:
         """Others waited so long for the guest of `seq`."""

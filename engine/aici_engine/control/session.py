@@ -229,11 +229,11 @@ class GuestSession:
             self._send(asked, fresh=fresh)
             self._receive()
 
-    def bind(self, fresh: Seq[Sequence], free_s: float | None = None) -> dict[SeqId, GuestAnswer]:
+    def bind(self, fresh: Seq[Sequence], free_s: float = 0.0) -> dict[SeqId, GuestAnswer]:
         """Bind the guests of new sequences, and ask these guests alone, as `round` and `ask` do. Return their masks.
 
         A guest that wants more than to go on has no answer. Call after `answers`. `free_s`: the time that the forward
-        pass still takes, as far as is known; None after the pass.
+        pass still takes, as far as is known; 0 after the pass.
         """
         ops = [MidOp(seq.seq_id) for seq in fresh]
         sent = self._send({}, fresh=fresh, ops=ops, to_sample=fresh, free_s=free_s)
@@ -407,7 +407,7 @@ class GuestSession:
         fresh: Seq[Sequence] = (),
         ops: Seq[MidOp] = (),
         to_sample: Seq[Sequence] = (),
-        free_s: float | None = None,
+        free_s: float = 0.0,
     ) -> _Sent:
         patience = self._accounts.patience.limits([*asked.values(), *fresh, *to_sample], free_s)
         posts = [op for op in self._posts if op.id in asked]

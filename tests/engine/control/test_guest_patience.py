@@ -39,7 +39,7 @@ def test_one_kind_of_sequences_waits_for_its_guests() -> None:
     patience.begin_step([EVE, sequence(4, "victim", suspended=True)])
     assert patience.limits([EVE], 0.006) is None
     patience.begin_step([])
-    assert patience.limits([EVE], None) is None
+    assert patience.limits([EVE]) is None
 
 
 def test_several_kinds_wait_for_a_while() -> None:
@@ -50,13 +50,16 @@ def test_several_kinds_wait_for_a_while() -> None:
     assert 0.006 < limits.most_s < 0.05
     assert limits.hurried_s == 0.006
     assert not limits.hurried
+    nearly_over = patience.limits([EVE], 0.0001)
+    assert nearly_over is not None
+    assert nearly_over.hurried_s == 0.001
 
 
 def test_late_guests_are_not_waited_for_while_others_work() -> None:
     """The guest that the turn asks is suspended, so only others have work."""
     patience = GuestPatience(Clock())
     patience.begin_step([VICTIM, sequence(2, "eve", "spin", suspended=True)])
-    assert patience.limits([EVE], None) is not None
+    assert patience.limits([EVE]) is not None
 
 
 def test_lateness_is_remembered_and_forgotten() -> None:
