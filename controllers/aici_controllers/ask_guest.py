@@ -2,24 +2,30 @@
 
 So a check uses the same parser as generation. The guest gets a store of its own for every call, with a limit of fuel, a
 memory limit and no imports: a question that makes the guest fail raises an AiciError. Fuel counts instructions, so a
-question is too costly on every machine or on none. The guest is compiled once per process, in 30 to 500 ms; a call
-takes 1 to 2 ms.
+question is too costly on every machine or on none. The first question compiles the guest, in 30 to 500 ms, into the
+cache folder; a call takes 1 to 2 ms.
 """
 
+import hashlib
 import json
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aici_base.errors import ControllerError
+from aici_base.cache_files import default_cache_dir, write_atomically
+from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.catalog import guest_path
 from aici_controllers.check_cost import CostlyError, Tank, one_tank
+from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.process import give_back_memory
 
 if TYPE_CHECKING:
     import wasmtime
 
 _MEMORY_MAX_BYTES: Final = 256 << 20
+_CONFIG_VERSION: Final = "1"
+"""Raise this number whenever `_engine` changes the compiled code."""
 
 
 def ask(guest: str, question: object) -> Any:
@@ -35,8 +41,8 @@ def ask(guest: str, question: object) -> Any:
 def _ask(guest: str, question: object, tank: Tank) -> Any:
     import wasmtime
 
-    engine, path = _engine(), guest_path(guest)
-    module = wasmtime.Module.deserialize(engine, _compiled(path, path.stat().st_mtime_ns))
+    path = guest_path(guest)
+    engine, module = _loaded(path, path.stat().st_mtime_ns)
     linker = wasmtime.Linker(engine)
     linker.define_unknown_imports_as_traps(module)
     store = wasmtime.Store(engine)
@@ -64,6 +70,23 @@ def _ask(guest: str, question: object, tank: Tank) -> Any:
     return json.loads(bytes(memory.read(store, at + 4, at + 4 + length)))
 
 
+@lru_cache(maxsize=16)
+def _loaded(path: Path, _changed_ns: int) -> "tuple[wasmtime.Engine, wasmtime.Module]":
+    """Return the guest's module and the engine that owns it. The compiled code is kept in the cache folder."""
+    import wasmtime
+
+    engine, wasm = _engine(), path.read_bytes()
+    version = f"{hashlib.sha256(wasm).hexdigest()[:16]}-{cache_key()}-{_CONFIG_VERSION}"
+    kept = default_cache_dir() / "checks" / f"{path.stem}-{version}.cwasm"
+    with suppress(wasmtime.WasmtimeError):  # there is no such file, or the file is damaged
+        return engine, wasmtime.Module.deserialize_file(engine, str(kept))
+    module = wasmtime.Module(engine, wasm)
+    with suppress(UnavailableError):  # the folder cannot be written
+        write_atomically(kept, memoryview(module.serialize()))
+    give_back_memory()  # the compiler leaves some MB
+    return engine, module
+
+
 def _engine() -> "wasmtime.Engine":
     import wasmtime
 
@@ -71,13 +94,3 @@ def _engine() -> "wasmtime.Engine":
     config.consume_fuel = True
     config.cranelift_opt_level = "none"
     return wasmtime.Engine(config)
-
-
-@lru_cache(maxsize=16)
-def _compiled(path: Path, _changed_ns: int) -> bytes:
-    """Return the compiled module, valid for every engine made by `_engine`."""
-    import wasmtime
-
-    compiled = bytes(wasmtime.Module.from_file(_engine(), str(path)).serialize())
-    give_back_memory()  # the compiler leaves some MB
-    return compiled

@@ -139,15 +139,18 @@ class Runtime:
 
     # Side channel.
 
-    def mk_module(self, wasm: bytes | Path, *, user: str = LOCAL_USER, is_admin: bool = True) -> ModuleInfo:
+    def mk_module(
+        self, wasm: bytes | Path, *, user: str = LOCAL_USER, is_admin: bool = True, compile_later: bool = False
+    ) -> ModuleInfo:
         """Upload and compile a module, given as bytes or as a file. Idempotent.
 
         The runtime reads a file, and more than 1 MiB of bytes, by itself: a module may be larger than a message. For a
-        user who is not an admin, every module goes as a message. Raises UsageError for anything but a WebAssembly
-        module, and for a file that cannot be read.
+        user who is not an admin, every module goes as a message. `compile_later`, for admins: return at once; the
+        module is compiled in the background, or when its first guest starts, if that is earlier. Raises UsageError for
+        anything but a WebAssembly module, and for a file that cannot be read.
         """
         with contextlib.ExitStack() as stack:
-            request: dict[str, object] = {"op": "mk_module"}
+            request: dict[str, object] = {"op": "mk_module"} | ({"compile_later": True} if compile_later else {})
             if isinstance(wasm, Path) and is_admin:
                 request["path"] = str(wasm.absolute())
             else:

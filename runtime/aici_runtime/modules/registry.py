@@ -91,11 +91,20 @@ class Registry:
         """Remove the leftovers of killed processes."""
         self._files.sweep()
 
-    def add(self, binary: bytes, auth: Auth, *, shared: bool = True, limits: StorageLimits | None = None) -> ModuleInfo:
+    def add(
+        self,
+        binary: bytes,
+        auth: Auth,
+        *,
+        shared: bool = True,
+        limits: StorageLimits | None = None,
+        compile_later: bool = False,
+    ) -> ModuleInfo:
         """Compile and store a module. Idempotent: a stored module gets another owner.
 
-        `shared`: everybody may see the module. `limits`: of the user. Raise UsageError if the module is not a
-        controller (remembered for an hour), QuotaError if a quota is exceeded.
+        `shared`: everybody may see the module. `limits`: of the user. `compile_later`: `compiled` will compile the
+        module, which is known to be a controller. Raise UsageError if the module is not a controller (remembered for an
+        hour), QuotaError if a quota is exceeded.
         """
         self._refuse_if_restricted()
         started = time.monotonic()
@@ -103,25 +112,29 @@ class Registry:
         room = _Room(auth, limits)
         with self._turns[module_id]:
             size = self._sizes(module_id)
-            if size is None or size[0] != len(binary) or not size[1]:
+            if size is None or size[0] != len(binary) or not (size[1] or compile_later):
                 if size is None:
                     self._check_room(len(binary), room, without=set(self._idle(room.auth)))
-                size = self._bring_in(module_id, binary, room, shared=shared)
+                size = self._bring_in(module_id, binary, room, shared=shared, compile_later=compile_later)
             else:
                 self._note_owner(module_id, room, shared=shared)
         return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
 
-    def _bring_in(self, module_id: str, binary: bytes, room: "_Room", *, shared: bool) -> tuple[int, int]:
+    def _bring_in(
+        self, module_id: str, binary: bytes, room: "_Room", *, shared: bool, compile_later: bool
+    ) -> tuple[int, int]:
         with self._files.arriving() as new:
             (new / "wasm").write_bytes(binary)
-            self._compile_once(module_id, new)
+            if not compile_later:
+                self._compile_once(module_id, new)
             for path in new.iterdir():
                 sync(path)
-            size = (new / "code").stat().st_size
+            size = size_of(new / "code") or 0
             with self._files.changing():
                 if self._sizes(module_id) is None:
                     self._make_room(len(binary) + size, room)
-                (new / "code").rename(self._code(module_id))
+                if size:
+                    (new / "code").rename(self._code(module_id))
                 self._write_owner(module_id, room.auth, shared=shared, is_new=self._sizes(module_id) is None)
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)

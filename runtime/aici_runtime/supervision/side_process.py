@@ -95,6 +95,7 @@ class _Side:
     def __init__(self, config: SideConfig, pool: Executor) -> None:
         self._config = config
         self._pool = pool
+        self._background = ThreadPoolExecutor(1, thread_name_prefix="prepare")
         self._responses_lock = threading.Lock()
         self._instantiator = Instantiator(
             table=config.table,
@@ -201,8 +202,11 @@ class _Side:
             self._config.responses.send(response)
 
     def _mk_module(self, request: ChannelRequest) -> bytes:
-        info = self._config.registry.add(_module_of(request), request.auth)
-        self._pool.submit(self._instantiator.prepare, info.module_id)
+        compile_later = request.body.get("compile_later") is True
+        if compile_later and not request.auth.is_admin:
+            raise RequestError("field compile_later is for admins")
+        info = self._config.registry.add(_module_of(request), request.auth, compile_later=compile_later)
+        self._background.submit(self._instantiator.prepare, info.module_id)
         return orjson.dumps(
             {
                 "module_id": info.module_id,

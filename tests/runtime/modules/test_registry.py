@@ -55,6 +55,19 @@ def test_what_is_stored_is_listed_with_whose_it_is(registry: Registry) -> None:
     assert registry.read(registry.resolve("ann.x")) == ONE
 
 
+def test_a_module_may_be_compiled_later(registry: Registry) -> None:
+    assert registry.add(ONE, ANN, compile_later=True).compiled_size == 0
+    assert registry.add(ONE, BOB, compile_later=True).compiled_size == 0
+    assert (registry.read(ONE_ID), registry.is_compiled(ONE_ID)) == (ONE, False)
+    assert registry.compiled(ONE_ID).read_bytes() == b"code of " + ONE
+    assert registry.add(ONE, ANN, compile_later=True).compiled_size == len(ONE) + 8
+
+
+def test_an_upload_compiles_what_should_be_compiled_later(registry: Registry) -> None:
+    registry.add(ONE, ANN, compile_later=True)
+    assert registry.add(ONE, BOB).compiled_size == len(ONE) + 8
+
+
 def test_code_for_another_machine_does_not_count(registry: Registry, tmp_path: Path) -> None:
     registry.add(ONE, ANN)
     other = Registry(tmp_path / "modules", cache_key="other", compile=fake_compile)

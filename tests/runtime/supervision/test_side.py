@@ -12,6 +12,7 @@ import pytest
 
 from aici_base.ids import TokenId
 from tests.runtime.support import wat
+from tests.runtime.support.processes import wait_until
 from tests.runtime.support.raw import RawEngine
 from tests.runtime.support.tokenizer import BYTE_LEVEL_SIZE
 from tests.support.large_module import padded
@@ -58,6 +59,26 @@ class TestModules:
         compiled.unlink()
         instantiate(raw, wat.plain())
         assert compiled.is_file()
+
+    def test_a_module_may_be_compiled_in_the_background(self, raw: RawEngine, cache_dir: Path) -> None:
+        told = self.upload_for_later(raw, padded(wat.plain(), 1))["data"]
+        assert told["compiled_size"] == 0
+        wait_until(lambda: any(cache_dir.glob(f"modules/{told['module_id']}-*.cwasm")))
+
+    def test_a_guest_may_start_before_its_module_is_compiled(self, raw: RawEngine) -> None:
+        told = self.upload_for_later(raw, padded(wat.plain(), 2))["data"]
+        assert told["compiled_size"] == 0
+        started = raw.side(op="instantiate", module_id=told["module_id"], prompt=[1], module_arg="", req_id="early")
+        assert started["type"] == "ok"
+
+    def test_only_admins_may_have_a_module_compiled_later(self, raw: RawEngine) -> None:
+        refused = self.upload_for_later(raw, wat.plain(), {"user": "x", "is_admin": False})
+        assert error(refused) == "field compile_later is for admins"
+
+    @staticmethod
+    def upload_for_later(raw: RawEngine, wasm: bytes, auth: object = ADMIN) -> Any:
+        binary = base64.b64encode(wasm).decode()
+        return raw.side(op="mk_module", binary=binary, compile_later=True, **{"$auth": auth})
 
     @pytest.mark.parametrize("binary", [b"", b"not wasm", b"\0asm\1\0\0\0garbage"])
     def test_garbage(self, raw: RawEngine, binary: bytes, cache_dir: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aici_base.errors import AiciError, UnavailableError
+from aici_controllers.store import shipped
 from aici_runtime.client import Runtime, RuntimeConfig
 
 _MAX_QUICK_DEATHS = 3
@@ -91,13 +92,15 @@ class RuntimeKeeper:
         self._runtime.close()
 
     def _make_ready(self, runtime: Runtime) -> None:
+        """Wait until the runtime has all modules. The shipped are known to be controllers, so they compile later."""
         runtime.wait_ready()
         self.lacking.clear()
-        why = ""
-        for path in map(Path, self._modules):
+        why, are_shipped = "", set(shipped().values())
+        # Modules are compiled in this order: many that take half a second are not behind one that takes three.
+        for path in sorted(map(Path, self._modules), key=lambda path: path.stat().st_size):
             binary = path.read_bytes()
             try:
-                runtime.mk_module(binary)
+                runtime.mk_module(binary, compile_later=path in are_shipped)
             except UnavailableError as error:
                 self.lacking[hashlib.sha256(binary).hexdigest()] = path.stem
                 why = why or error.message

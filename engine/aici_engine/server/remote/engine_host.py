@@ -234,7 +234,7 @@ class EngineHost:
 
     def _module_ids(self) -> set[str]:
         """Return the modules that the engine's runtime finds. Reads files."""
-        return {module.module_id for module in self._store.modules() if module.compiled_size}
+        return {module.module_id for module in self._store.registry.modules()}
 
     def _died(self, process: EngineProcess, why: AiciError) -> None:
         if process is self._engine:
