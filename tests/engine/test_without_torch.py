@@ -1,6 +1,7 @@
-"""Where the kernels run the model, no process imports torch or transformers: neither to generate nor to serve."""
+"""Where the kernels run the model, no process imports torch or transformers: to generate, to serve, or as a stage."""
 
 import json
+import signal
 from pathlib import Path
 from urllib.request import Request, urlopen
 
@@ -11,7 +12,8 @@ from tests.engine.support import write_tiny_model
 from tests.support.blocked_imports import BlockedImports
 from tests.support.cli import aici
 from tests.support.processes import command, descendants
-from tests.support.server import serving
+from tests.support.server import Server, serving
+from tests.support.stage_command import StageCommand
 
 JSON = {"Content-Type": "application/json"}
 pytestmark = pytest.mark.skipif(not ABLE, reason="no kernels for this processor")
@@ -42,15 +44,38 @@ def test_no_process_of_a_server_imports_either(
     for name, value in blocked.environment.items():
         monkeypatch.setenv(name, value)
     with serving("--model", str(folder)) as server:
-        body = {"model": "model", "prompt": "a", "max_tokens": 6, "regex": "(a|b){4}"}
-        request = Request(f"{server.url}/v1/completions", json.dumps(body).encode(), JSON)
-        with urlopen(request, timeout=60) as answer:
-            assert json.load(answer)["choices"][0]["text"]
+        assert ask(server)
         processes = descendants(server.process.pid)
         assert {"aici-engine", "aicirt"} <= {command(pid) for pid in processes}
         maps = [Path(f"/proc/{pid}/maps") for pid in (server.process.pid, *processes)]
         assert not [path for path in maps if path.is_file() and "libtorch" in path.read_text()]
     assert blocked.attempts == []
+
+
+@pytest.mark.parametrize("dtype", ["auto", "int4"])
+def test_no_process_of_a_pipeline_imports_either(
+    dtype: str, folder: Path, tmp_path: Path, blocked: BlockedImports, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in blocked.environment.items():
+        monkeypatch.setenv(name, value)
+    flags = ["--model", str(folder), "--dtype", dtype]
+    with serving(*flags) as server:
+        whole = ask(server)
+    stage = StageCommand(tmp_path, 1).start()
+    try:
+        flags += ["--stages", stage.address, "--cuts", "1", "--token-file", str(stage.folder / "token")]
+        with serving(*flags) as server:
+            assert ask(server) == whole
+    finally:
+        stage.end(signal.SIGTERM)
+    assert blocked.attempts == []
+
+
+def ask(server: Server) -> str:
+    body = {"model": "model", "prompt": "a", "max_tokens": 6, "regex": "(a|b){4}"}
+    request = Request(f"{server.url}/v1/completions", json.dumps(body).encode(), JSON)
+    with urlopen(request, timeout=60) as answer:
+        return str(json.load(answer)["choices"][0]["text"])
 
 
 def test_what_needs_torch_names_the_extra(folder: Path, blocked: BlockedImports) -> None:

@@ -23,9 +23,9 @@ from aici_engine.cluster.token import ClusterToken
 from aici_engine.config import EngineConfig
 from aici_engine.executor import Executor
 from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.model.load_stage import describe
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.model.tensor_store import TensorStore
+from aici_engine.native.stage_source import describe
 
 ANY_PORT: Final = StageAddress("127.0.0.1", 0)
 

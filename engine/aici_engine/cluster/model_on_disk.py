@@ -10,12 +10,12 @@ from aici_engine.cluster.frames import FrameError, LoadStage, NeedTensors, Piece
 from aici_engine.cluster.tensor_transfer import TensorSender
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.model.load_stage import describe, stage_tensors
 from aici_engine.model.manifest import manifest, model_digest
 from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.native.stage_backend import decide, make_stage
+from aici_engine.native.stage_source import describe, stage_tensors
 
 
 class ModelOnDisk(DividedModel):

@@ -5,22 +5,25 @@ import logging
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
 from aici_base.errors import UsageError
 from aici_engine.cluster.frames import Buffer, FrameError, FromStage, LoadStage, TensorDigest, TensorPiece
 from aici_engine.cluster.stage import WeightsLoader
-from aici_engine.cluster.tensor_group import TensorParallelStage
 from aici_engine.cluster.tensor_transfer import TensorReceiver
 from aici_engine.config import DTYPES
+from aici_engine.extras import needed_for
 from aici_engine.model.manifest import NamedDigest
 from aici_engine.model.stage_model import StageModel
 from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import FolderSource, TensorInfo
 from aici_engine.model.tensor_store import GatheredSource, TensorStore
 from aici_engine.native.stage_backend import StageSpec, make_stage
+
+if TYPE_CHECKING:
+    from aici_engine.cluster.tensor_group import TensorParallelStage
 
 _BACKENDS: Final = ("native", "torch")
 
@@ -92,6 +95,8 @@ class StageLoader(WeightsLoader):
             return make_stage(source, part, spec)
         if self._group is not None:
             self._group.close()
+        with needed_for("tensor parallelism"):
+            from aici_engine.cluster.tensor_group import TensorParallelStage
         self._group = TensorParallelStage(source, part, spec, num_ranks=self._num_ranks)
         return self._group
 

@@ -2,7 +2,6 @@
 
 import contextlib
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final
 
 import torch
@@ -11,7 +10,6 @@ from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
 
 from aici_base.errors import AiciError, UsageError
-from aici_base.ids import TokenId
 from aici_engine.cache.storage import LayerShape
 from aici_engine.config import Dtype
 from aici_engine.model import attention, layer_range, probe, tensor_parallel
@@ -29,25 +27,10 @@ from aici_engine.model.load import (
     quiet,
     register,
 )
+from aici_engine.model.model_facts import ModelFacts
 from aici_engine.model.stage_model import LayerRange
 from aici_engine.model.tensor_source import TensorSource
 from aici_engine.model.torch_tensors import to_torch
-
-
-@dataclass(frozen=True, slots=True)
-class ModelFacts:
-    """The configuration of a whole model. `name`: of its class in transformers. `context`, `eos_tokens`: see `Model`.
-    `tied`: embedding and head share their weights. `different_layers`: the first layer of each type.
-    """
-
-    name: str
-    num_layers: int
-    hidden_size: int
-    vocab_size: int
-    context: int
-    eos_tokens: frozenset[TokenId]
-    tied: bool
-    different_layers: tuple[int, ...]
 
 
 def describe(source: TensorSource) -> ModelFacts:
@@ -68,9 +51,12 @@ def describe(source: TensorSource) -> ModelFacts:
         vocab_size=config.vocab_size,
         context=context_of(config),
         eos_tokens=in_vocabulary(eos_tokens, config.vocab_size),
-        tied=bool(config.tie_word_embeddings),
-        different_layers=layer_range.different_layers(config),
     )
+
+
+def different_layers(source: TensorSource) -> tuple[int, ...]:
+    """Return the first layer of each type, in order."""
+    return layer_range.different_layers(_config(source).get_text_config(decoder=True))
 
 
 def stage_tensors(source: TensorSource, part: LayerRange) -> list[str]:

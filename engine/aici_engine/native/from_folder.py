@@ -1,4 +1,5 @@
-"""Load the weights of a known family for the kernels, straight from a model's files, without torch."""
+"""Load the weights of a known family for the kernels, whole or a range of layers, straight from a model's files,
+without torch."""
 
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -13,6 +14,7 @@ from aici_base.errors import UsageError
 from aici_engine.arrays import as_bf16, as_floats
 from aici_engine.config import Dtype
 from aici_engine.cpu_threads import default_threads
+from aici_engine.model.stage_range import LayerRange
 from aici_engine.model.tensor_source import DTYPES, FolderSource, TensorSource
 from aici_engine.model_check import read_model_config
 from aici_engine.model_files import read_settings
@@ -40,30 +42,37 @@ def load_folder(folder: Path, dtype: Dtype) -> PackedWeights:
     # The settings first: the files of a model that is not known may be in any form.
     model = known_model(read_model_config(folder), read_settings(folder / "generation_config.json"))
     source = FolderSource(folder)
-    weights = FolderWeights(source, model, dtype)
+    weights = KnownWeights(source, model, dtype)
     weights.check(str(folder))
     if dtype == "auto":
         dtype = smallest_lossless(weights.matrices, stored_dtype(source.config))
     return weights.pack(FORMATS[dtype])
 
 
-class FolderWeights:
-    """The tensors of a model by place in the decoder. No tensor is kept in memory."""
+def known_weights(source: TensorSource, part: LayerRange | None = None, *, dtype: Dtype) -> "KnownWeights":
+    """Return the weights of a model or of a range; no tensor is read yet. Raises as `load_folder` does."""
+    model = known_model(source.config, source.generation_config)
+    weights = KnownWeights(source, model, dtype, part)
+    weights.check(model.config.name)
+    return weights
 
-    def __init__(self, source: TensorSource, model: KnownModel, dtype: Dtype) -> None:
+
+class KnownWeights:
+    """The tensors of a model, or of a range of its layers, by place in the decoder. No tensor is kept in memory."""
+
+    def __init__(self, source: TensorSource, model: KnownModel, dtype: Dtype, part: LayerRange | None = None) -> None:
         self._source = source
-        self._model = model
+        self._model = model if part is None else model.cut(part)
         # As transformers does: weights, norms and biases are rounded together.
         self._rounds = (stored_dtype(source.config) if dtype == "auto" else dtype) == "bfloat16"
 
     def check(self, model: str) -> None:
         """Raise NotKnownError for tensors in another form, UsageError if tensors are missing or have another shape."""
-        tensors, config = self._source.tensors, self._model.config
-        if "model.embed_tokens.weight" not in tensors:
+        tensors, wanted = self._source.tensors, self._shapes()
+        if wanted and not wanted.keys() & tensors.keys():
             raise NotKnownError("its tensors have other names")
-        if config.tied_embeddings and "lm_head.weight" in tensors:
+        if self._model.config.tied_embeddings and "lm_head.weight" in tensors:
             raise NotKnownError("its files have a head beside the tied embedding")
-        wanted = self._shapes()
         lost = sorted(name for name, shape in wanted.items() if name not in tensors or tensors[name].shape != shape)
         if lost:
             raise UsageError(
@@ -73,6 +82,11 @@ class FolderWeights:
             )
         if kinds := {tensors[name].dtype for name in wanted} - _FLOATS:
             raise NotKnownError(f"its tensors are stored as {', '.join(sorted(kinds))}")
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the tensors, sorted."""
+        return sorted(self._shapes())
 
     def matrices(self) -> Iterator[npt.NDArray[Any]]:
         """Yield the matrices of the layers, one at a time."""
@@ -87,30 +101,40 @@ class FolderWeights:
         packed.
         """
         config = replace(self._model.config, weight_format=form)
-        first = self._layer(0, form)
-        ends = {"head": "model.embed_tokens.weight"} if config.tied_embeddings else {
-            "head": "lm_head.weight", "embedding": "model.embed_tokens.weight"
-        }  # fmt: skip
-        kinds: dict[str, ArrayKind] = {"norm": (np.dtype(np.float32), (config.hidden_size,))}
-        for i in range(config.part.num_layers):
+        numbers, ends = range(config.part.first, config.part.last), self._ends()
+        first = self._layer(numbers[0], form) if numbers else {}
+        kinds: dict[str, ArrayKind] = {}
+        if config.part.head:
+            kinds["norm"] = np.dtype(np.float32), (config.hidden_size,)
+        for i in numbers:
             kinds |= {f"layers.{i}.{name}": (array.dtype, array.shape) for name, array in first.items()}
         for place in ends:
             kinds |= _named(place, shapes(config.vocab_size, config.hidden_size, config.embedding_format))
         packed = PackedWeights.reserve(config, kinds)
 
         def put(number: int) -> None:
-            for name, array in (self._layer(number, form) if number else first).items():
+            for name, array in (first if number == numbers[0] else self._layer(number, form)).items():
                 packed.tensors[f"layers.{number}.{name}"][...] = array
 
-        packed.tensors["norm"][...] = as_floats(self._read("model.norm.weight"))
+        if config.part.head:
+            packed.tensors["norm"][...] = as_floats(self._read("model.norm.weight"))
         with ThreadPoolExecutor(default_threads(), "aici-pack") as threads:  # numpy releases the GIL
-            for _ in threads.map(put, range(config.part.num_layers)):
+            for _ in threads.map(put, numbers):
                 pass
         for place, name in ends.items():
             for at, rows in self._slabs(name):
                 for kind, part in pack(rows, config.embedding_format).items():
                     packed.tensors[f"{place}.{kind}"][at // LANES : at // LANES + len(part)] = part
         return packed
+
+    def _ends(self) -> dict[str, str]:
+        """Return place → name of the matrices of embedding and head. Tied, both are one matrix: the head."""
+        config = self._model.config
+        part, embedding = config.part, "model.embed_tokens.weight"
+        if config.tied_embeddings:
+            return {"head": embedding} if part.embedding or part.head else {}
+        ends = {"head": "lm_head.weight"} if part.head else {}
+        return ends | ({"embedding": embedding} if part.embedding else {})
 
     def _slabs(self, name: str) -> Iterator[tuple[int, npt.NDArray[Any]]]:
         """Yield the rows of a matrix, a few at a time, with the number of the first."""
@@ -163,12 +187,9 @@ class FolderWeights:
         model, config = self._model, self._model.config
         hidden, inner = config.hidden_size, config.intermediate_size
         queries, keys = config.num_heads * config.head_dim, config.num_kv_heads * config.head_dim
-        shapes: dict[str, tuple[int, ...]] = {
-            "model.embed_tokens.weight": (config.vocab_size, hidden),
-            "model.norm.weight": (hidden,),
-        }
-        if not config.tied_embeddings:
-            shapes["lm_head.weight"] = (config.vocab_size, hidden)
+        shapes: dict[str, tuple[int, ...]] = dict.fromkeys(self._ends().values(), (config.vocab_size, hidden))
+        if config.part.head:
+            shapes["model.norm.weight"] = (hidden,)
         linear = {
             "self_attn.q_proj": (queries, hidden, model.qkv_bias),
             "self_attn.k_proj": (keys, hidden, model.qkv_bias),
@@ -181,7 +202,7 @@ class FolderWeights:
         norms = {"input_layernorm": hidden, "post_attention_layernorm": hidden}
         if model.qk_norms:
             norms |= {"self_attn.q_norm": config.head_dim, "self_attn.k_norm": config.head_dim}
-        for i in range(config.part.num_layers):
+        for i in range(config.part.first, config.part.last):
             prefix = f"model.layers.{i}."
             for name, (rows, columns, has_bias) in linear.items():
                 shapes[f"{prefix}{name}.weight"] = (rows, columns)

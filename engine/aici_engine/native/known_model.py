@@ -5,7 +5,7 @@ are those of the class. `known_model` says what is unknown, and transformers loa
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -72,6 +72,13 @@ class KnownModel:
     mlp_bias: bool
     qk_norms: bool
     inv_freqs: npt.NDArray[np.float32]
+
+    def cut(self, part: LayerRange) -> "KnownModel":
+        """Return a range of the whole model. Only whole models know their context and the tokens that end a text."""
+        layers = slice(part.first, part.last)
+        windows, rope_scales = self.config.windows[layers], self.config.rope_scales[layers]
+        config = replace(self.config, part=part, windows=windows, rope_scales=rope_scales, context=0, eos_tokens=[])
+        return replace(self, config=config)
 
 
 def known_model(settings: Mapping[str, Any], generation: Mapping[str, Any]) -> KnownModel:

@@ -2,33 +2,32 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy.typing as npt
-import torch
 
 from aici_base.cache_files import default_cache_dir, write_atomically
 from aici_base.errors import UnavailableError
 from aici_engine.config import DTYPES, Dtype, EngineConfig
 from aici_engine.cpu_threads import default_threads
-from aici_engine.model import layer_range
+from aici_engine.extras import needed_for
 from aici_engine.model.compute_device import ComputeDevice
-from aici_engine.model.load_stage import describe, load_stage
 from aici_engine.model.stage_model import LayerRange, StageModel
 from aici_engine.model.tensor_source import TensorSource
 from aici_engine.native import packed_cache
+from aici_engine.native.from_folder import known_weights
+from aici_engine.native.known_model import NotKnownError
 from aici_engine.native.library import load
 from aici_engine.native.malloc import large_blocks_returned
+from aici_engine.native.matrix_layout import LANES
 from aici_engine.native.number_format import smallest_lossless, stored_dtype
 from aici_engine.native.pack_stage import pack_stage
-from aici_engine.native.paged_attention import PagedKernel
 from aici_engine.native.stage import NativeStage
-from aici_engine.native.supported import FAMILIES, unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
-from aici_engine.native.torch_backend import matrices_of, use_integers_in
 
 _log = logging.getLogger(__name__)
 
@@ -51,16 +50,16 @@ def decide(source: TensorSource, config: EngineConfig, compute: ComputeDevice) -
     Reads the layers of `source` one at a time, and for dtype auto all of them in the worst case; the weights of one
     layer are in memory at a time. Raises UsageError if the model cannot run in stages.
     """
-    layer_range.check(describe(source).name)
+    reader = _reader_of(source)
     stored = stored_dtype(source.config)
     dtype = stored if config.dtype == "auto" else config.dtype
     why = "the model runs on a GPU" if not compute.on_cpu else None if load() else "no kernels for this processor"
     if why is None:
         if config.dtype == "auto":
-            dtype = _known_dtype(source) or smallest_lossless(lambda: _streamed_matrices(source, stored), stored)
+            dtype = _remembered_dtype(source) or smallest_lossless(reader.matrices, stored)
             if dtype != stored:  # a format with loss is found out by the first layer
                 _remember_dtype(source, dtype)
-        why = _unsupported_source(source, dtype, page_size=compute.page_size)
+        why = reader.unsupported_reason(dtype, compute.page_size)
     if why is not None:
         _log.info("torch runs the stages: %s", why)
     backend: Literal["native", "torch"] = "native" if why is None else "torch"
@@ -69,31 +68,56 @@ def decide(source: TensorSource, config: EngineConfig, compute: ComputeDevice) -
 
 @large_blocks_returned()
 def make_stage(source: TensorSource, part: LayerRange, spec: StageSpec) -> StageModel:
-    """Load a range of layers. Of `source`, the tensors of `load_stage.stage_tensors` are read and no others.
+    """Load a range of layers. Of `source`, the tensors of `stage_source.stage_tensors` are read and no others.
 
     Raises UsageError if the model cannot run in stages, or tensors are missing; UnavailableError if this machine lacks
     what `spec` asks for.
     """
-    device = torch.device(spec.device)
-    if device.type == "cuda" and not torch.cuda.is_available():
-        raise UnavailableError(
-            "a stage was asked to run on a GPU, but torch sees no GPU", hint="choose --device cpu for all stages"
-        )
-    library = load() if device.type == "cpu" else None
+    library = load() if spec.device == "cpu" else None
     pool = None if library is None else ThreadPool(library, spec.num_threads or default_threads())
-    kernel = None if pool is None else PagedKernel(pool)
     if spec.backend == "native":
-        assert pool is not None
+        if pool is None:
+            raise UnavailableError(
+                "the driver asks for the kernels, which do not run here", hint="start the driver with AICI_NATIVE=off"
+            )
         return NativeStage(pack_stage(source, part, spec.dtype), pool)
-    if spec.num_threads is not None:
-        torch.set_num_threads(spec.num_threads)
-    stage = load_stage(source, part, dtype=spec.dtype, device=device, kernel=kernel)
-    layer_range.drop_unused_end(stage.module, part)
-    use_integers_in(stage, spec.dtype, pool, page_size=spec.page_size)
-    return stage
+    with needed_for("a stage that the kernels do not run"):
+        from aici_engine.native.torch_stage import make_torch_stage
+    return make_torch_stage(
+        source,
+        part,
+        dtype=spec.dtype,
+        device=spec.device,
+        page_size=spec.page_size,
+        num_threads=spec.num_threads,
+        pool=pool,
+    )
 
 
-def _known_dtype(source: TensorSource) -> Dtype | None:
+class _Reader(NamedTuple):
+    """How the layers of a model are looked at. `unsupported_reason`: why the kernels cannot run them with a dtype and a
+    page size, or None."""
+
+    matrices: Callable[[], Iterable[npt.NDArray[Any]]]
+    unsupported_reason: Callable[[Dtype, int], str | None]
+
+
+def _reader_of(source: TensorSource) -> _Reader:
+    """Raises UsageError if the model cannot run in stages."""
+    try:
+        return _Reader(known_weights(source, dtype="auto").matrices, _unsupported_pages)
+    except NotKnownError as why:
+        with needed_for(f"a model in stages, because {why}"):
+            from aici_engine.native import torch_stage
+        torch_stage.check_family(source)
+        return _Reader(partial(torch_stage.streamed_matrices, source), partial(torch_stage.unsupported_source, source))
+
+
+def _unsupported_pages(_: Dtype, page_size: int) -> str | None:
+    return f"the kernels need a page_size in multiples of {LANES}" if page_size % LANES else None
+
+
+def _remembered_dtype(source: TensorSource) -> Dtype | None:
     """Return the findings of an earlier process about the same tensors: looking at all tensors takes seconds."""
     try:
         found = _dtype_path(source).read_text()
@@ -109,24 +133,3 @@ def _remember_dtype(source: TensorSource, dtype: Dtype) -> None:
 
 def _dtype_path(source: TensorSource) -> Path:
     return default_cache_dir() / "dtypes" / packed_cache.state_of(source.identity())
-
-
-def _streamed_matrices(source: TensorSource, dtype: Dtype) -> Iterator[npt.NDArray[Any]]:
-    """Yield the matrices of the layers, with one layer in memory at a time."""
-    for i in range(describe(source).num_layers):
-        yield from matrices_of(load_stage(source, LayerRange(i, i + 1, False, False), dtype=dtype).module)
-
-
-def _unsupported_source(source: TensorSource, dtype: Dtype, *, page_size: int) -> str | None:
-    """As `unsupported_reason`, from one layer of each type."""
-    facts = describe(source)
-    if facts.name not in FAMILIES:
-        return f"the native decoder does not support {facts.name}"
-    layers = []
-    for first in facts.different_layers:
-        stage = load_stage(source, LayerRange(first, first + 1, False, False), dtype=dtype)
-        layers += stage.layers
-        if why := unsupported_reason(stage, page_size=page_size):
-            return why
-    stage.layers = layers
-    return unsupported_reason(stage, page_size=page_size)
