@@ -78,10 +78,10 @@ class StepCommitter:
         tokens = self._sample(result, candidates)
         self._profile.lap("sample")
         self._tell_all(candidates, tokens)
-        is_asked = walks is None and self._ask_early(result, is_appended=False)
+        is_asked = self._ask_early(result, is_appended=False)
         self._append_all(candidates, tokens)
         if walks is not None:
-            self._walk(walks, result, tokens)
+            is_asked = self._walk(walks, result, tokens, is_asked)
         self._live.finish_ended()
         self._profile.lap("commit")
         if not is_asked:
@@ -89,8 +89,12 @@ class StepCommitter:
 
     def _ask_early(self, result: FlightResult, *, is_appended: bool) -> bool:
         """Let guests begin with the masks of the next step, which most likely samples the same sequences. Return
-        whether they were asked."""
-        if not self._asks_early:
+        whether they were asked.
+
+        If the row of a drafted token is sampled next, the mask is for that row. So the guests of a step with several
+        sequences wait until the drafts are walked.
+        """
+        if not self._asks_early or (result.plan.drafts and not is_appended and len(result.plan.chunks) > 1):
             return False
         calm = self._session.early_turn(is_appended=is_appended, max_fuel=self._max_fuel)
         if not calm:
@@ -99,14 +103,17 @@ class StepCommitter:
         self._profile.lap("ask")
         return True
 
-    def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId]) -> None:
-        """Sample the rows of drafted tokens, as far as the drafts are right."""
+    def _walk(self, walks: DraftWalks, result: FlightResult, tokens: Container[SeqId], is_asked: bool) -> bool:
+        """Sample the rows of drafted tokens, as far as the drafts are right. Return whether guests were asked early
+        after the last row; `is_asked`: after the first."""
         while candidates := walks.go_on(tokens):
             tokens = self._choose(result, candidates)
             self._profile.lap("sample")
             self._tell_all(candidates, tokens)
+            is_asked = self._ask_early(result, is_appended=False)
             self._append_all(candidates, tokens)
         walks.end()
+        return is_asked
 
     def _pool(self, result: FlightResult) -> None:
         """Pool the final states of prompts, and end the requests whose prompts are complete."""

@@ -48,7 +48,7 @@ def test_memory_is_right(tmp_path: Path) -> None:
                 full = anonymous_bytes(stage.pid)
         finally:
             stage.terminate()
-    # Beside what is planned, loading leaves 58 MB in the process, or 97 MB when it also packs the weights.
+    # The plan counts the scratch memory of larger steps: 119 MB are taken of 128 planned.
     planned_bytes = planned.num_bytes(NUM_PAGES)
-    assert planned_bytes < full - empty
+    assert 0.85 * planned_bytes < full - empty < 1.1 * planned_bytes
     assert full < PROCESS_BYTES + planned_bytes

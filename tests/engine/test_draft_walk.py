@@ -145,6 +145,26 @@ def test_calm_guests_hear_of_right_tokens_by_the_usual_message(monkeypatch: pyte
     assert sent.count("usual") == sent.count("told and asked") > 20
 
 
+def test_the_calm_guest_of_a_single_sequence_is_asked_as_soon_as_a_token_is_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    call = ControllerCall("program", [("any", 40)])
+    asked = [{"sampling": SamplingParams(seed=1, max_tokens=40), "controller": call}]
+    bench = Bench(executor(), FixedSpeculator(oracle(asked)))
+    order: list[str] = []
+
+    def note(what: str, where: Any, name: str) -> None:
+        call = getattr(where, name)
+        monkeypatch.setattr(where, name, lambda *args: (order.append(what), call(*args))[1])
+
+    note("chosen", bench.loop._committer._sampler, "sample_batch")
+    note("asked", bench.runtime, "send_calm")
+    note("appended", bench.loop._committer, "_append_all")
+    bench.outcomes(asked)
+    assert bench.loop.num_accepted > 20
+    assert [order[i : i + 3] for i in range(len(order) - 2)].count(["chosen", "asked", "appended"]) > 20
+
+
 @given(seed=st.integers(0, 1000), wrong=st.floats(0, 0.5), calm=st.sampled_from([1, 3, NEVER_CALM]))
 @settings(deadline=None, max_examples=15)
 def test_a_guest_hears_the_same_calls_in_the_same_order(seed: int, wrong: float, calm: int) -> None:
