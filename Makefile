@@ -11,6 +11,9 @@ LOCKED := $(PIP) --only-binary :all: --no-deps --require-hashes -r
 TORCH := torch==2.13.0
 LOCK := $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-annotate --no-emit-package torch --custom-compile-command "make locks"
 
+# Thousands of processes run in the tests, and without byte code on disk each compiles the modules of aici again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: help run test model check fmt guests kernels console generated docs native fuzz locks audit sbom clean
 
 help:  ## list the targets

@@ -6,6 +6,7 @@ question is too costly on every machine or on none. The first question compiles 
 cache folder; a call takes 1 to 2 ms.
 """
 
+import atexit
 import hashlib
 import json
 from contextlib import suppress
@@ -85,6 +86,9 @@ def _loaded(path: Path, _changed_ns: int) -> "tuple[wasmtime.Engine, wasmtime.Mo
         write_atomically(kept, memoryview(module.serialize()))
     give_back_memory()  # the compiler leaves some MB
     return engine, module
+
+
+atexit.register(_loaded.cache_clear)  # while wasmtime's own modules are there, which delete the guests
 
 
 def _engine() -> "wasmtime.Engine":

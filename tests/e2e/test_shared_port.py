@@ -98,7 +98,8 @@ def test_the_other_server_goes_on_when_one_is_killed(servers: list[Server]) -> N
     servers[1].process.wait()
     for _ in range(8):
         assert ask(servers[0], "sk-alice").status_code == 200
-    assert ask(servers[0], "sk-bob").status_code == 429
+    # The first is allowed if the minute of an earlier one is over, or if this test runs alone.
+    assert [ask(servers[0], "sk-bob").status_code for _ in range(2)][-1] == 429
 
 
 def test_a_shared_port_needs_a_number(tmp_path: Path) -> None:

@@ -8,18 +8,14 @@ import os
 import signal
 import socket
 from collections.abc import Callable
+from importlib import import_module
 
 from aici_base.errors import UnavailableError, UsageError
-from aici_engine.server.api.app import create_app
 from aici_engine.server.api.models import make_models
-from aici_engine.server.batches.runner import BatchRunner
 from aici_engine.server.config import ServerConfig
-from aici_engine.server.gateway import http_server
 from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.gateway.connections import Connections, Listener, most_connections
-from aici_engine.server.gateway.http_server import HttpServer
 from aici_engine.server.gateway.tls import ServerTls
-from aici_engine.server.gateway.web_pages import names_of_this_machine
 from aici_engine.server.service.batch_store import BatchStore
 from aici_engine.server.service.models import Models
 from aici_engine.server.service.response_store import ResponseStore
@@ -88,12 +84,19 @@ async def _serve(
         models = await stack.enter_async_context(make_models(config, counts))
         stopping = loop.create_task(stop.wait())
         loading = loop.create_task(_load(config, models))
+        importing = loop.create_task(asyncio.to_thread(_import_http))
         await asyncio.wait([loading, stopping], return_when=asyncio.FIRST_COMPLETED)
         if not loading.done():
             loading.cancel()
             await asyncio.wait([loading])
             return
         loading.result()
+        await importing
+        from aici_engine.server.api.app import create_app
+        from aici_engine.server.batches.runner import BatchRunner
+        from aici_engine.server.gateway import http_server
+        from aici_engine.server.gateway.web_pages import names_of_this_machine
+
         spans = stack.enter_context(tracing.from_environment(models.default.name))
         # A page cannot know a key, so a server with keys needs no names.
         named = names_of_this_machine(config.host) | set(config.allowed_hosts)
@@ -114,7 +117,7 @@ async def _serve(
             tls=tls,
             trusted_proxies=config.trusted_proxies,
         )
-        server = HttpServer(settings)
+        server = http_server.HttpServer(settings)
         listener.listen(_BACKLOG)  # no effect on a socket that listens already
         serving = loop.create_task(server.serve([listener]))
         host, port = listener.getsockname()[:2]
@@ -135,6 +138,12 @@ async def _serve(
             waiting.cancel()
         if models.all_failed.is_set():
             raise UnavailableError("the engine keeps dying", hint="the log above has its last output")
+
+
+def _import_http() -> None:
+    """Import FastAPI and all that needs it, while the engine starts: the imports take most of a second."""
+    import_module("aici_engine.server.api.app")
+    import_module("aici_engine.server.batches.runner")
 
 
 def _reload(keys: Keys, tls: ServerTls | None) -> None:
