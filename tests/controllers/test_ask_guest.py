@@ -1,6 +1,4 @@
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -41,12 +39,6 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     kept.write_bytes(whole[:1000])
     assert ask_like_a_new_process(tmp_path / "second", monkeypatch) == first
     assert kept.read_bytes() == whole
-
-
-def test_the_end_of_a_process_is_silent() -> None:
-    program = "from aici_controllers.ask_guest import ask; ask('regex', {'pattern': 'a', 'search': False})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
-    assert done.stderr == ""
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
