@@ -105,6 +105,16 @@ def test_a_missing_tensor_is_an_error_with_its_name(is_there: bool, tmp_path: Pa
         load_folder(tmp_path, "auto")
 
 
+def test_tensors_with_other_names_are_left_to_transformers(tmp_path: Path) -> None:
+    write(tmp_path, {})
+    tensors = load_file(tmp_path / "model.safetensors")
+    renamed = {name.removeprefix("model."): tensor for name, tensor in tensors.items()}
+    assert "lm_head.weight" in renamed
+    save_file(renamed, tmp_path / "model.safetensors", {"format": "pt"})
+    with pytest.raises(NotKnownError, match="its tensors have other names"):
+        load_folder(tmp_path, "float32")
+
+
 def write(folder: Path, change: dict[str, Any]) -> None:
     test_models.build("llama").save_pretrained(folder)
     (folder / "generation_config.json").unlink()
