@@ -30,6 +30,7 @@ WITH_NAMES = {
     "aici_engine.engine",
     "aici_engine.model.tensor_source",
     "aici_engine.model.tensor_store",
+    "aici_engine.native.stage_source",
     "aici_engine.sampling_params",
     "aici_runtime.client",
 }

@@ -11,6 +11,7 @@ from aici_engine.config import EngineConfig
 from aici_engine.engine import Engine
 from aici_engine.model.tensor_source import FolderSource
 from aici_engine.model.tensor_store import TensorStore
+from aici_engine.native.stage_source import describe
 from aici_engine.parameter import Api
 from aici_engine.request import Request
 from aici_engine.sampling_params import SamplingParams, from_options, to_request
@@ -18,7 +19,7 @@ from aici_engine.sampling_params import SamplingParams, from_options, to_request
 
 @pytest.mark.parametrize(
     "documented",
-    [Engine.generate, Engine.submit, EngineConfig, FolderSource, TensorStore, from_options, to_request],
+    [Engine.generate, Engine.submit, EngineConfig, FolderSource, TensorStore, describe, from_options, to_request],
 )
 def test_the_examples_run(documented: Any, engine: Engine, tiny_model: Path, tmp_path: Path) -> None:
     names = {
@@ -28,6 +29,7 @@ def test_the_examples_run(documented: Any, engine: Engine, tiny_model: Path, tmp
         "model_dir": tiny_model,
         "Api": Api,
         "Engine": Engine,
+        "FolderSource": FolderSource,
         "Request": Request,
         "SamplingParams": SamplingParams,
     }
