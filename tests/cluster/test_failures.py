@@ -97,6 +97,20 @@ def disturb(pipeline: Pipeline, hurt: Callable[[], None]) -> tuple[list[Outcome]
     return asyncio.run(main())
 
 
+def cut_off(outcomes: list[Outcome], moment: float, undisturbed: list[Outcome]) -> list[Outcome]:
+    """Return the outcomes of requests that ran at `moment`. The others, which end before the last request begins on a
+    busy machine, must be whole."""
+    running = []
+    for outcome, expected in zip(outcomes, undisturbed, strict=True):
+        assert outcome.done
+        if outcome.errors or outcome.times[-1] > moment:
+            running.append(outcome)
+        else:
+            assert outcome.said == expected.said
+    assert running
+    return running
+
+
 def texts(outcomes: list[Outcome]) -> list[tuple[dict[int, str], dict[int, str]]]:
     assert [outcome.errors for outcome in outcomes if outcome.errors] == []
     return [outcome.said for outcome in outcomes]
@@ -153,13 +167,13 @@ def test_the_runtime_is_killed_and_plain_requests_notice_nothing(
     pipeline: Pipeline, undisturbed: list[Outcome]
 ) -> None:
     [runtime] = [pid for pid in named(pipeline, "aicirt") if _parent(pid) not in named(pipeline, "aicirt")]
-    outcomes, _ = disturb(pipeline, lambda: os.kill(runtime, signal.SIGKILL))
+    outcomes, moment = disturb(pipeline, lambda: os.kill(runtime, signal.SIGKILL))
+    running = cut_off(outcomes, moment, undisturbed)
     for body, outcome, expected in zip(BODIES, outcomes, undisturbed, strict=True):
-        assert outcome.done
         if body["controller"] == "none":
             assert (outcome.said, outcome.errors) == (expected.said, [])
         else:
-            assert outcome.errors
+            assert outcome.errors or outcome not in running
     assert wait_until(lambda: asyncio.run(together(pipeline.server.url, BODIES[1:2]))[0].errors == [], 30)
 
 
@@ -167,10 +181,8 @@ def test_the_driver_is_killed_and_the_stages_attach_again(pipeline: Pipeline, un
     pids = [stage.process.pid for stage in pipeline.stages]
     read = [_bytes_read(pid) for pid in pids]
     [engine] = named(pipeline, "aici-engine")
-    outcomes, _ = disturb(pipeline, lambda: os.kill(engine, signal.SIGKILL))
-    for outcome in outcomes:
-        assert outcome.done
-        assert outcome.errors
+    outcomes, moment = disturb(pipeline, lambda: os.kill(engine, signal.SIGKILL))
+    assert all(outcome.errors for outcome in cut_off(outcomes, moment, undisturbed))
     assert wait_until(lambda: asyncio.run(together(pipeline.server.url, BODIES[:1]))[0].errors == [], 60)
     assert texts(asyncio.run(together(pipeline.server.url, BODIES))) == texts(undisturbed)
     assert [stage.process.pid for stage in pipeline.stages] == pids
@@ -188,8 +200,7 @@ def test_a_new_server_attaches_and_gives_up_after_its_time(pipeline: Pipeline, u
 
     outcomes, moment = disturb(pipeline, lambda: FAULTS["kill -9"].hurt(pipeline.stages[1]))
     assert SHORT_REPLAY_TIMEOUT_S - 1 < time.monotonic() - moment < SHORT_REPLAY_TIMEOUT_S + 20
-    for outcome in outcomes:
-        assert outcome.done
+    for outcome in cut_off(outcomes, moment, undisturbed):
         assert "stage" in " ".join(outcome.errors) or "pipeline" in " ".join(outcome.errors), outcome.errors
     assert settle(pipeline) == {}
 
