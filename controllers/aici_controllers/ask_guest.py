@@ -3,7 +3,7 @@
 So a check uses the same parser as generation. The guest gets a store of its own for every call, with a limit of fuel, a
 memory limit and no imports: a question that makes the guest fail raises an AiciError. Fuel counts instructions, so a
 question is too costly on every machine or on none. The first question compiles the guest, in 30 to 500 ms, into the
-cache folder; a call takes 1 to 2 ms.
+cache folder; a call takes about 1 ms.
 """
 
 import atexit

@@ -78,20 +78,13 @@ def make_stage(source: TensorSource, part: LayerRange, spec: StageSpec) -> Stage
     if spec.backend == "native":
         if pool is None:
             raise UnavailableError(
-                "the driver asks for the kernels, which do not run here", hint="start the driver with AICI_NATIVE=off"
+                f"the driver asks for the kernels, which do not run on this machine's {spec.device}",
+                hint="start the driver with AICI_NATIVE=off, or this stage with --device cpu",
             )
         return NativeStage(pack_stage(source, part, spec.dtype), pool)
     with needed_for("a stage that the kernels do not run"):
         from aici_engine.native.torch_stage import make_torch_stage
-    return make_torch_stage(
-        source,
-        part,
-        dtype=spec.dtype,
-        device=spec.device,
-        page_size=spec.page_size,
-        num_threads=spec.num_threads,
-        pool=pool,
-    )
+    return make_torch_stage(source, part, spec, pool)
 
 
 class _Reader(NamedTuple):

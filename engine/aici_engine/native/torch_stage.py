@@ -3,7 +3,7 @@
 import itertools
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy.typing as npt
 import torch
@@ -24,31 +24,25 @@ from aici_engine.native.supported import FAMILIES, unsupported_reason
 from aici_engine.native.thread_pool import ThreadPool
 from aici_engine.native.torch_backend import matrices_of, use_integers_in
 
+if TYPE_CHECKING:
+    from aici_engine.native.stage_backend import StageSpec
+
 _LOADED_BYTES: Final = 1 << 27
 """Unpacked weights that may be in memory at a time, if one layer is not larger."""
 
 
-def make_torch_stage(
-    source: TensorSource,
-    part: LayerRange,
-    *,
-    dtype: Dtype,
-    device: str,
-    page_size: int,
-    num_threads: int | None,
-    pool: ThreadPool | None,
-) -> StageModel:
+def make_torch_stage(source: TensorSource, part: LayerRange, spec: "StageSpec", pool: ThreadPool | None) -> StageModel:
     """Load a range of layers that torch runs; with a `pool`, the kernels run parts of it. Raises as `make_stage`."""
-    if device == "cuda" and not torch.cuda.is_available():
+    if spec.device == "cuda" and not torch.cuda.is_available():
         raise UnavailableError(
             "a stage was asked to run on a GPU, but torch sees no GPU", hint="choose --device cpu for all stages"
         )
-    if num_threads is not None:
-        torch.set_num_threads(num_threads)
+    if spec.num_threads is not None:
+        torch.set_num_threads(spec.num_threads)
     kernel = None if pool is None else PagedKernel(pool)
-    stage = load_stage(source, part, dtype=dtype, device=torch.device(device), kernel=kernel)
+    stage = load_stage(source, part, dtype=spec.dtype, device=torch.device(spec.device), kernel=kernel)
     layer_range.drop_unused_end(stage.module, part)
-    use_integers_in(stage, dtype, pool, page_size=page_size)
+    use_integers_in(stage, spec.dtype, pool, page_size=spec.page_size)
     return stage
 
 

@@ -202,7 +202,7 @@ class _Side:
             self._config.responses.send(response)
 
     def _mk_module(self, request: ChannelRequest) -> bytes:
-        compile_later = request.body.get("compile_later") is True
+        compile_later = "compile_later" in request.body and field(request.body, "compile_later", bool)
         if compile_later and not request.auth.is_admin:
             raise RequestError("field compile_later is for admins")
         info = self._config.registry.add(_module_of(request), request.auth, compile_later=compile_later)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from aici_base.errors import UsageError
+from aici_base.errors import UnavailableError, UsageError
 from aici_engine.config import Dtype, EngineConfig
 from aici_engine.model.compute_device import ComputeDevice
 from aici_engine.model.round_weights import round_weights
@@ -84,6 +84,16 @@ def test_the_number_format_of_rounded_weights_needs_all_layers(
     assert decide(source, config, CPU).dtype == dtype
     # The format is remembered. Of a family that transformers loads, a layer is looked at.
     assert {name.split(".")[2] for name in source.reads[known:]} == ({"0"} if family == "gemma" else set())
+
+
+def test_a_stage_that_cannot_run_the_kernels_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build("llama").save_pretrained(tmp_path / "model")
+    source, part = FolderSource(tmp_path / "model"), LayerRange(0, 1, embedding=True, head=False)
+    with pytest.raises(UnavailableError, match="the kernels, which do not run on this machine's cuda"):
+        make_stage(source, part, StageSpec("float32", "native", "cuda", PAGE_SIZE))
+    monkeypatch.setenv("AICI_NATIVE", "off")
+    with pytest.raises(UnavailableError, match="the kernels, which do not run on this machine's cpu"):
+        make_stage(source, part, StageSpec("float32", "native", "cpu", PAGE_SIZE))
 
 
 def test_packed_matrices_count_as_weights(tmp_path: Path) -> None:

@@ -75,6 +75,11 @@ class TestModules:
         refused = self.upload_for_later(raw, wat.plain(), {"user": "x", "is_admin": False})
         assert error(refused) == "field compile_later is for admins"
 
+    def test_a_wrong_compile_later_is_named(self, raw: RawEngine) -> None:
+        binary = base64.b64encode(wat.plain()).decode()
+        refused = raw.side(op="mk_module", binary=binary, compile_later="yes", **{"$auth": ADMIN})
+        assert "compile_later" in error(refused)
+
     @staticmethod
     def upload_for_later(raw: RawEngine, wasm: bytes, auth: object = ADMIN) -> Any:
         binary = base64.b64encode(wasm).decode()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Protocol
 
 from aici_base.errors import AiciError, UnavailableError
-from aici_controllers.catalog import guest_names, guest_path
+from aici_controllers.catalog import guests_dir
 from aici_runtime.client import Runtime, RuntimeConfig
 
 _MAX_QUICK_DEATHS = 3
@@ -95,12 +95,12 @@ class RuntimeKeeper:
         """Wait until the runtime has all modules. The shipped are known to be controllers, so they compile later."""
         runtime.wait_ready()
         self.lacking.clear()
-        why, are_shipped = "", {guest_path(name) for name in guest_names()}
+        why = ""
         # Modules are compiled in this order: many that take half a second are not behind one that takes three.
         for path in sorted(map(Path, self._modules), key=lambda path: path.stat().st_size):
             binary = path.read_bytes()
             try:
-                runtime.mk_module(binary, compile_later=path in are_shipped)
+                runtime.mk_module(binary, compile_later=path.parent == guests_dir())
             except UnavailableError as error:
                 self.lacking[hashlib.sha256(binary).hexdigest()] = path.stem
                 why = why or error.message
