@@ -73,13 +73,40 @@ class OracleGrammar:
 
     @cached_property
     def runs_together(self) -> bool:
-        """Whether two lexemes of a terminal in a row are also one lexeme (`(ab)+`) while nothing may stand between
-        the two. A rule may then have no end that can be written; the check of grammars does not find such a rule."""
-        used = [symbol for _, ways in self.rules for way in ways for symbol in way]
-        twice = [t for t in self.terminals if t.is_regex and used.count(t) > 1]
-        return not any(_match(t, " ", partial=False) for t in self.skip) and any(
-            _match(t, word + word, partial=False) for t in twice for word in self.words.get(t, ())
-        )
+        """Whether a terminal can follow itself, two of its lexemes are also one lexeme (`(ab)+`), and nothing may stand
+        between the two. A rule may then have no end that can be written; the check of grammars does not find such a
+        rule."""
+        if any(_match(terminal, " ", partial=False) for terminal in self.skip):
+            return False
+        twice = [t for t in self.terminals if t.is_regex and t in self._next_to[t]]
+        return any(_match(t, word + word, partial=False) for t in twice for word in self.words.get(t, ()))
+
+    @cached_property
+    def _next_to(self) -> dict[Terminal, set[Terminal]]:
+        """Return the terminals that can follow a terminal in a sentence, whether or not the sentence can be ended."""
+        firsts, lasts = self._edges(1), self._edges(-1)
+        following: dict[Terminal, set[Terminal]] = {terminal: set() for terminal in self.terminals}
+        for _, way in self._productions:
+            for (i, before), (j, after) in itertools.combinations(enumerate(way), 2):
+                if self._nullable.issuperset(way[i + 1 : j]):
+                    for terminal in lasts[before]:
+                        following[terminal] |= firsts[after]
+        return following
+
+    def _edges(self, step: int) -> dict[Symbol, set[Terminal]]:
+        """Return the terminals that the texts of every symbol can begin with (`step` 1) or end with (-1)."""
+        edges: dict[Symbol, set[Terminal]] = {terminal: {terminal} for terminal in self.terminals}
+        edges |= {head: set() for head, _ in self._productions}
+        changed = True
+        while changed:
+            changed = False
+            for head, way in self._productions:
+                for symbol in way[::step]:
+                    changed |= not edges[symbol] <= edges[head]
+                    edges[head] |= edges[symbol]
+                    if symbol not in self._nullable:
+                        break
+        return edges
 
     # Lexer.
 
