@@ -62,7 +62,7 @@ def join(
     from aici_engine.cluster.discovery import discover as find_cluster
     from aici_engine.cluster.key_file import read_or_create_keys
     from aici_engine.cluster.node_daemon import NodeDaemon, NodeSettings
-    from aici_engine.cluster.node_info import PROCESS_BYTES
+    from aici_engine.cluster.node_info import process_bytes
     from aici_engine.cluster.node_settings import default_name, host_towards, key_file, measure
     from aici_engine.cluster.ray_labels import to_labels
     from aici_engine.cluster.token import ClusterToken, default_token_path
@@ -96,7 +96,7 @@ def join(
     if not machine.budget_bytes:
         raise UnavailableError(
             f"no memory is left for stages: {machine.free_bytes >> 20} MiB are free, and the process of a stage takes "
-            f"about {PROCESS_BYTES >> 20} MiB",
+            f"about {process_bytes() >> 20} MiB",
             hint="end other programs on this machine",
         )
     command = partial(
@@ -104,7 +104,7 @@ def join(
         where.host,
         token_file=path,
         models=model or [],
-        memory_bytes=machine.budget_bytes + PROCESS_BYTES,
+        memory_bytes=machine.budget_bytes + process_bytes(),
         threads=threads,
         name=name,
     )

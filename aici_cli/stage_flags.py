@@ -33,12 +33,12 @@ def place(text: str, *, flag: str) -> "StageAddress":
 
 def stage_memory(text: str | None) -> int | None:
     """Read `--memory SIZE`. Raises UsageError for memory that the process takes before it has a layer."""
-    from aici_engine.cluster.node_info import PROCESS_BYTES
+    from aici_engine.cluster.node_info import process_bytes
 
     size = None if text is None else parse_bytes(text, flag="--memory")
-    if size is not None and size <= PROCESS_BYTES:
+    if size is not None and size <= process_bytes():
         raise UsageError(
-            f"--memory {text} leaves nothing for layers: the process itself takes about {PROCESS_BYTES >> 20} MiB",
+            f"--memory {text} leaves nothing for layers: the process itself takes about {process_bytes() >> 20} MiB",
             hint="give more memory",
         )
     return size

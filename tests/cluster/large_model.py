@@ -23,7 +23,7 @@ from tests.support.random_llama import write_random_llama
 
 _MIB = 1 << 20
 _CONTEXT, _SEQUENCES = 512, 2
-_PROCESS_MIB = 320  # what a node sets aside for the process of its stage (`node_info.PROCESS_BYTES`)
+_PROCESS_MIB = 320  # what a node sets aside for the process of its stage (`node_info.process_bytes`)
 _PARTS_MIB = {"a": 780, "b": 660, "head": 600}
 _RAY_MIB, _SERVER_MIB = 450, 300
 """Ray of one machine, and the server with its runtime. The head also has Ray's own store of the nodes."""

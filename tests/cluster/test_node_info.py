@@ -2,8 +2,9 @@
 
 import pytest
 
+from aici_engine.cluster import node_info
 from aici_engine.cluster.headers import WEIGHT_BYTES
-from aici_engine.cluster.node_info import PROCESS_BYTES, budget, describe_node
+from aici_engine.cluster.node_info import budget, describe_node, process_bytes
 
 
 def test_a_node_describes_itself() -> None:
@@ -19,11 +20,17 @@ def test_a_node_describes_itself() -> None:
 @pytest.mark.parametrize(
     ("free", "fraction", "memory", "expected"),
     [
-        (10 << 30, 0.5, None, (5 << 30) - PROCESS_BYTES),
-        (10 << 30, 0.5, 6 << 30, (6 << 30) - PROCESS_BYTES),
-        (10 << 30, 0.5, 60 << 30, (10 << 30) - PROCESS_BYTES),
+        (10 << 30, 0.5, None, (5 << 30) - process_bytes()),
+        (10 << 30, 0.5, 6 << 30, (6 << 30) - process_bytes()),
+        (10 << 30, 0.5, 60 << 30, (10 << 30) - process_bytes()),
         (1 << 20, 0.5, None, 0),
     ],
 )
 def test_the_budget_leaves_room_for_the_process(free: int, fraction: float, memory: int | None, expected: int) -> None:
     assert budget(free, fraction=fraction, memory_bytes=memory) == expected
+
+
+def test_a_machine_without_torch_has_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_torch = budget(10 << 30)
+    monkeypatch.setattr(node_info, "missing", list)
+    assert budget(10 << 30) - with_torch == (320 - 96) << 20

@@ -11,13 +11,14 @@ from aici_engine.cluster.headers import WEIGHT_BYTES
 from aici_engine.cluster.plan import NodeInfo
 from aici_engine.config import Dtype
 from aici_engine.cpu_threads import default_threads
+from aici_engine.extras import missing
 from aici_engine.model.stage_range import LayerRange
 
 if TYPE_CHECKING:
     from aici_engine.native.thread_pool import ThreadPool
 
-PROCESS_BYTES: Final = 320 << 20
-"""Memory of a stage's process beside weights, pages and scratch memory: Python, torch, sockets. Measured."""
+_WITH_TORCH: Final = 320 << 20
+_WITHOUT_TORCH: Final = 96 << 20
 DEFAULT_FRACTION: Final = 0.8
 _FORMATS: Final[Mapping[Dtype, str]] = {"float32": "F32", "bfloat16": "BF16", "int8": "INT8", "int4": "INT4"}
 _COLUMNS: Final = 2048
@@ -54,6 +55,16 @@ class NodeDescription:
             rtt_s=rtt_s,
             held=held,
         )
+
+
+def process_bytes() -> int:
+    """Return the memory of a stage's process beside weights, pages and scratch memory: Python, sockets, and torch if torch
+    is installed, because a model may need torch. Measured.
+
+    >>> process_bytes() >> 20 in (96, 320)
+    True
+    """
+    return _WITHOUT_TORCH if missing(("torch",)) else _WITH_TORCH
 
 
 def describe_node(
@@ -96,7 +107,7 @@ def measure_rates(*, device: str = "cpu", num_threads: int | None = None) -> tup
 def budget(free_bytes: int, *, fraction: float = DEFAULT_FRACTION, memory_bytes: int | None = None) -> int:
     """Return the bytes for weights, pages and scratch memory of a stage."""
     share = int(free_bytes * fraction) if memory_bytes is None else min(memory_bytes, free_bytes)
-    return max(0, share - PROCESS_BYTES)
+    return max(0, share - process_bytes())
 
 
 def _bytes_per_s(pool: "ThreadPool") -> float:

@@ -15,7 +15,7 @@ from aici_engine.cluster.frames import Refused
 from aici_engine.cluster.headers import ModelSizes
 from aici_engine.cluster.link import LinkGroup
 from aici_engine.cluster.link_server import KeyPair, Peer, PeerFrame, PeerJoined, PeerLost, StageServer
-from aici_engine.cluster.node_info import PROCESS_BYTES
+from aici_engine.cluster.node_info import process_bytes
 from aici_engine.config import EngineConfig
 from aici_engine.failure import Failure
 from aici_engine.server.config import LogFormat
@@ -223,11 +223,11 @@ class EngineHost:
             return engine
         sizes = ModelSizes.of(engine.model_dir)
         weights = sizes.weight_bytes(sizes.whole, sizes.dtype if engine.dtype == "auto" else engine.dtype)
-        left = self._memory_bytes - PROCESS_BYTES - weights
+        left = self._memory_bytes - process_bytes() - weights
         if left <= 0:
             raise UsageError(
                 f"the weights take {weights >> 20} MiB, and {self._links.name} gives "
-                f"{(self._memory_bytes - PROCESS_BYTES) >> 20} MiB to an engine",
+                f"{(self._memory_bytes - process_bytes()) >> 20} MiB to an engine",
                 hint="give more --memory, or divide the model over several machines",
             )
         return replace(engine, memory_fraction=1.0, cache_bytes=left)
