@@ -14,7 +14,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from aici_base.cache_files import default_cache_dir, write_atomically
+from aici_base.cache_files import default_cache_dir, mark_used, remove_unused, write_atomically
 from aici_base.errors import ControllerError, UnavailableError
 from aici_controllers.catalog import guest_path
 from aici_controllers.check_cost import CostlyError, Tank, one_tank
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import wasmtime
 
 _MEMORY_MAX_BYTES: Final = 256 << 20
+_KEPT_DAYS: Final = 30
 _CONFIG_VERSION: Final = "1"
 """Raise this number whenever `_engine` changes the compiled code."""
 
@@ -80,10 +81,13 @@ def _loaded(path: Path, _changed_ns: int) -> "tuple[wasmtime.Engine, wasmtime.Mo
     version = f"{hashlib.sha256(wasm).hexdigest()[:16]}-{cache_key()}-{_CONFIG_VERSION}"
     kept = default_cache_dir() / "checks" / f"{path.stem}-{version}.cwasm"
     with suppress(wasmtime.WasmtimeError):  # there is no such file, or the file is damaged
-        return engine, wasmtime.Module.deserialize_file(engine, str(kept))
+        module = wasmtime.Module.deserialize_file(engine, str(kept))
+        mark_used(kept)
+        return engine, module
     module = wasmtime.Module(engine, wasm)
     with suppress(UnavailableError):  # the folder cannot be written
         write_atomically(kept, memoryview(module.serialize()))
+        remove_unused(kept.parent, "*.cwasm", num_days=_KEPT_DAYS)  # of other versions
     give_back_memory()  # the compiler leaves some MB
     return engine, module
 

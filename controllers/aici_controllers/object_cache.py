@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from aici_base.cache_files import default_cache_dir
+from aici_base.cache_files import default_cache_dir, mark_used, remove_unused
 from aici_base.errors import ControllerError
 from aici_base.native_library import digest
 from aici_controllers import zig
 
-_KEEP_S: Final = 14 * 24 * 3600
+_KEPT_DAYS: Final = 14
 _INCLUDE: Final = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.MULTILINE)
 
 
@@ -56,7 +56,7 @@ def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = No
     store = _store()
     with contextlib.suppress(OSError):
         store.mkdir(parents=True, exist_ok=True)
-        _forget_old(store)
+        remove_unused(store, "*.o", num_days=_KEPT_DAYS)
     fresh = store if os.access(store, os.W_OK) and store.is_dir() else folder
     places = (store, *([shipped] if shipped else []))
     known = {path.name: path for place in places for path in place.glob("*.o")}
@@ -64,8 +64,7 @@ def objects_of(parts: Sequence[Part], folder: Path, *, shipped: Path | None = No
     missing = {}
     for part, path in zip(parts, found, strict=True):
         if path.exists():
-            with contextlib.suppress(OSError):  # in a read-only installation
-                os.utime(path)
+            mark_used(path)
         else:
             missing[path] = part
     if missing:
@@ -110,10 +109,3 @@ def _files(parts: Iterable[Part]) -> Iterator[Path]:
         yield part.source
     for folder in {folder for part in parts for folder in part.includes if folder.is_relative_to(part.root)}:
         yield from folder.rglob("*.h*")
-
-
-def _forget_old(store: Path) -> None:
-    """Remove objects unused for two weeks."""
-    for path in store.glob("*.o"):
-        if path.stat().st_mtime < time.time() - _KEEP_S:
-            path.unlink(missing_ok=True)

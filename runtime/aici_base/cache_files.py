@@ -1,6 +1,8 @@
 """The folders for cached files and uploaded controllers, and atomic writes into them."""
 
+import contextlib
 import os
+import time
 from pathlib import Path
 
 from aici_base.errors import UnavailableError
@@ -53,6 +55,23 @@ def write_atomically(
             temporary.unlink(missing_ok=True)
     except OSError as error:
         raise UnavailableError(f"cannot write {path}: {error.strerror}", hint=hint) from error
+
+
+def mark_used(path: Path) -> None:
+    """Tell `remove_unused` that a process has read the file. Does nothing in a folder that cannot be written."""
+    with contextlib.suppress(OSError):
+        os.utime(path)
+
+
+def remove_unused(folder: Path, pattern: str, *, num_days: int) -> None:
+    """Delete the files of `pattern` that no process has written or marked as used for so many days.
+
+    >>> remove_unused(folder, "*.txt", num_days=14)
+    """
+    with contextlib.suppress(OSError):
+        for path in folder.glob(pattern):
+            if path.stat().st_mtime < time.time() - num_days * 86_400:
+                path.unlink(missing_ok=True)
 
 
 def sync(path: Path) -> None:

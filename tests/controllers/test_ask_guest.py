@@ -1,4 +1,6 @@
+import os
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -44,3 +46,20 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("a file in the place of the folder")
     assert ask_like_a_new_process(tmp_path / "first", monkeypatch)
+
+
+def test_a_file_that_nobody_uses_is_removed_when_another_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "cache" / "checks"
+    folder.mkdir(parents=True)
+    for name, days in (("old", 40), ("used", 10)):
+        (folder / f"{name}.cwasm").touch()
+        then = time.time() - days * 86_400
+        os.utime(folder / f"{name}.cwasm", (then, then))
+    ask_like_a_new_process(tmp_path / "first", monkeypatch)
+    (written,) = folder.glob("regex-*.cwasm")
+    assert {*folder.iterdir()} == {written, folder / "used.cwasm"}
+    os.utime(written, (0, 0))
+    ask_like_a_new_process(tmp_path / "second", monkeypatch)
+    assert written.stat().st_mtime > 0
