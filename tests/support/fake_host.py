@@ -5,7 +5,9 @@ Checks are few: pointers are trusted as far as wasmtime's own bounds checks go. 
 """
 
 import json
+import weakref
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -151,19 +153,22 @@ class FakeHost:
         return 0
 
     def _define(self, linker: wasmtime.Linker) -> None:
+        # wasmtime holds the functions as long as the store, which the host holds: without the weak reference, for ever.
+        host = weakref.proxy(self)
+
         def define(name: str, num_params: int, function: Any, *, result: bool = True, module: str = "env") -> None:
             signature = wasmtime.FuncType([_I32] * num_params, [_I32] if result else [])
-            linker.define_func(module, name, signature, function)
+            linker.define_func(module, name, signature, partial(function, host))
 
-        define("aici_host_read_blob", 3, self._read_blob)
-        define("aici_host_token_trie", 0, lambda: int(Blob.TRIE))
-        define("aici_host_module_arg", 0, lambda: int(Blob.MODULE_ARG))
-        define("aici_host_process_arg", 0, lambda: int(Blob.PROCESS_ARG))
-        define("aici_host_tokenize", 2, self._tokenize)
-        define("aici_host_return_logit_bias", 1, self._return_mask, result=False)
-        define("aici_host_self_seq_id", 0, lambda: UNBOUND_SEQ_ID)
-        define("aici_host_return_process_result", 2, self._return_result, result=False)
-        define("aici_host_storage_cmd", 2, self._storage)
-        define("aici_host_eos_token", 0, lambda: self.eos)
-        define("aici_host_stop", 0, self._stop, result=False)
-        define("fd_write", 4, self._fd_write, module="wasi_snapshot_preview1")
+        define("aici_host_read_blob", 3, FakeHost._read_blob)
+        define("aici_host_token_trie", 0, lambda _: int(Blob.TRIE))
+        define("aici_host_module_arg", 0, lambda _: int(Blob.MODULE_ARG))
+        define("aici_host_process_arg", 0, lambda _: int(Blob.PROCESS_ARG))
+        define("aici_host_tokenize", 2, FakeHost._tokenize)
+        define("aici_host_return_logit_bias", 1, FakeHost._return_mask, result=False)
+        define("aici_host_self_seq_id", 0, lambda _: UNBOUND_SEQ_ID)
+        define("aici_host_return_process_result", 2, FakeHost._return_result, result=False)
+        define("aici_host_storage_cmd", 2, FakeHost._storage)
+        define("aici_host_eos_token", 0, lambda host: host.eos)
+        define("aici_host_stop", 0, FakeHost._stop, result=False)
+        define("fd_write", 4, FakeHost._fd_write, module="wasi_snapshot_preview1")
