@@ -63,10 +63,10 @@ class Cluster:
             )
         )
 
-    def driver(self, **given: float) -> ClusterPlacement:
+    def driver(self, *, mb: float = 12, **given: float) -> ClusterPlacement:
         links = NodeLinks(self.members, TOKEN, name="driver")
         request = PlanRequest(sizes=SIZES, dtype="bfloat16", num_pages=10, max_batch_tokens=64)
-        me = NodeInfo(name="driver", budget_bytes=12 * MB, bytes_per_s=1e10)
+        me = NodeInfo(name="driver", budget_bytes=int(mb * MB), bytes_per_s=1e10)
         settings = {"pipeline": "tiny", "model": b"m" * 32, "min_nodes": 2, **given}
         found = ClusterPlacement(self.members, links, TOKEN, request, me, **settings)
         self.stack.callback(found.close, keep_stages=True)
@@ -254,6 +254,20 @@ def test_a_node_leaves_when_a_spare_is_there(cluster: Cluster) -> None:
     waiting.join(20)
     assert rest == [{"stages": 0}]
     until(lambda: set(node_of(placement)) == {"b", "c", "driver"}, placement)
+
+
+def test_the_last_node_does_not_leave_though_the_driver_has_room(cluster: Cluster) -> None:
+    cluster.add("a")
+    placement = cluster.driver(mb=100, min_nodes=1)
+    before = found(placement)
+    assert node_of(placement) == ["a", "driver"]
+    answers = ask(cluster.daemons["a"].control, "leave")
+    assert next(answers) == {"stages": 1}
+    until(lambda: placement.status()[0]["state"] == "leaving", placement)
+    assert found(placement) == before
+    cluster.add("b")
+    assert next(answers) == {"stages": 0}
+    until(lambda: node_of(placement) == ["b", "driver"], placement)
 
 
 _ENDS_SLOWLY = """

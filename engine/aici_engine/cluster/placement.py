@@ -3,7 +3,7 @@
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -178,14 +178,8 @@ class ClusterPlacement:
         """Raises UnavailableError while it is better to wait."""
         if len(nodes) < self._min_nodes and self.plan is None:
             raise UnavailableError(f"waiting for nodes: {len(nodes)} of {self._min_nodes} have joined{_why(views)}")
-        staying = [view for view in nodes.values() if not _is_leaving(view)]
         try:
-            try:
-                plan = self._plan_with_spares(staying) or self._plan_over(staying)
-            except UsageError:
-                if len(staying) == len(nodes):
-                    raise
-                plan = self._plan_over(list(nodes.values()))
+            plan = self._plan_without_leaving(nodes.values()) or self._plan_over(list(nodes.values()))
         except UsageError as error:
             self._claim_more()
             raise UnavailableError(f"waiting for nodes: {error.message}{_why(views)}", hint=error.hint) from error
@@ -198,6 +192,14 @@ class ClusterPlacement:
             away = [view for view in views if view.name in _names(self.plan) - set(nodes)]
             self._wait_for(away, moves=_moves(self.plan, plan))
         return plan
+
+    def _plan_without_leaving(self, views: Iterable[NodeView]) -> PipelinePlan | None:
+        """Return a plan over the nodes that stay; None if they have no room, or if this machine alone would compute."""
+        staying = [view for view in views if not _is_leaving(view)]
+        with suppress(UsageError):
+            plan = self._plan_with_spares(staying) or self._plan_over(staying)
+            return plan if _remote(plan) else None
+        return None
 
     def _plan_over(self, views: Sequence[NodeView], taking: Mapping[str, LayerRange] | None = None) -> PipelinePlan:
         """`taking`: ranges taken over from other nodes, by the names of the new nodes."""
@@ -292,16 +294,17 @@ class ClusterPlacement:
         and `find` is called."""
         with self._lock:
             views = self._links.nodes()
-            staying = [view for view in views if self._is_usable(view) and not _is_leaving(view)]
             for view in views:
-                if _is_leaving(view) and view.lost_at is None and self._stage(view) is not None:
-                    with suppress(UsageError):
-                        self._plan_over(staying)
-                        _log.info("node %s leaves: its layers move", view.name)
-                        stage = self._stage(view)
-                        assert stage is not None
-                        self._ended.add(stage.address)
-                        self._links.send(view.member.address, EndStage(self._pipeline))
+                stage = self._stage(view)
+                if (
+                    _is_leaving(view)
+                    and view.lost_at is None
+                    and stage is not None
+                    and self._plan_without_leaving(filter(self._is_usable, views)) is not None
+                ):
+                    _log.info("node %s leaves: its layers move", view.name)
+                    self._ended.add(stage.address)
+                    self._links.send(view.member.address, EndStage(self._pipeline))
 
     def _tell_plan(self, plan: PipelinePlan) -> None:
         self._members.claim([RoomClaim(name=s.node.name, mib=s.num_mib(plan.num_pages)) for s in _remote(plan)])
