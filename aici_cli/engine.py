@@ -25,7 +25,7 @@ def engine(
     token_file: Annotated[Path | None, typer.Option(help=TOKEN_HELP)] = None,
     key_file: Annotated[
         Path | None,
-        typer.Option(help="The engine's key, made on first use: the address stays the same after a restart."),
+        typer.Option(help="The engine's key, made on first use. With a port in --listen, the address never changes."),
     ] = None,
     memory: Annotated[
         str | None,

@@ -1,7 +1,7 @@
 """`aici schema`: check JSON Schemas, and test texts against a schema."""
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -58,7 +58,8 @@ def accepts(
     if schema == input_ == "-":
         raise UsageError("the schema and the input cannot both be on stdin")
     text = read_text(Path(input_), "the input", MAX_TEXT_BYTES).removesuffix("\n").removesuffix("\r")
-    report = check_schema(schema_text(schema, "the schema"), [text], options_of(schema_options))
+    document = schema_text(schema, "the schema")
+    report = check_schema(document, [text], options_of(schema_options))
     if report.problems:
         _say(report)
         raise typer.Exit(1)
@@ -67,6 +68,11 @@ def accepts(
         print_json({"accepted": at is None, "at": at})
     else:
         print("accepted" if at is None else _refusal(text.encode(), at))
+        if at is not None and "whitespace" not in schema_options:
+            options = replace(options_of(schema_options), whitespace="flexible")
+            [other] = check_schema(document, [text], options).texts
+            if other is None:
+                print(" hint: only white space is wrong: --whitespace flexible accepts the text", file=sys.stderr)
     if at is not None:
         raise typer.Exit(1)
 

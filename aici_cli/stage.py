@@ -20,12 +20,12 @@ def stage(
     ] = "tcp://127.0.0.1:0",
     model: Annotated[
         list[str] | None,
-        typer.Option(help="A model on this machine; the driver sends what is missing. Repeat for more."),
+        typer.Option(help="A model on this machine; without it, the driver sends the weights. Repeat for more."),
     ] = None,
     token_file: Annotated[Path | None, typer.Option(help=TOKEN_HELP)] = None,
     key_file: Annotated[
         Path | None,
-        typer.Option(help="The stage's key, made on first use: the address stays the same after a restart."),
+        typer.Option(help="The stage's key, made on first use. With a port in --listen, the address never changes."),
     ] = None,
     memory: Annotated[
         str | None,

@@ -12,7 +12,9 @@ TOKEN_HELP: Final = "File with the cluster's token (default: cluster-token in th
 STAGES_HELP: Final = (
     "Run the model in these stages, in the order of the layers; `aici stage` prints the address of each."
 )
-CUTS_HELP: Final = "The first layer after each stage; the server computes the rest (default: by memory and speed)."
+CUTS_HELP: Final = (
+    "The first layer after each stage, such as 10,20; the server computes the rest (default: by memory and speed)."
+)
 DEPTH_HELP: Final = "Most steps in flight (default: the number of stages + 1)."
 
 

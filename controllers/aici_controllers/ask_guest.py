@@ -78,18 +78,25 @@ def _loaded(path: Path, _changed_ns: int) -> "tuple[wasmtime.Engine, wasmtime.Mo
     import wasmtime
 
     engine, wasm = _engine(), path.read_bytes()
-    version = f"{hashlib.sha256(wasm).hexdigest()[:16]}-{cache_key()}-{_CONFIG_VERSION}"
-    kept = default_cache_dir() / "checks" / f"{path.stem}-{version}.cwasm"
-    with suppress(wasmtime.WasmtimeError):  # there is no such file, or the file is damaged
-        module = wasmtime.Module.deserialize_file(engine, str(kept))
-        mark_used(kept)
-        return engine, module
+    folder = default_cache_dir() / "checks"
+    name = f"{path.stem}-{_digest(wasm)}-{cache_key()}-{_CONFIG_VERSION}"
+    with suppress(OSError, wasmtime.WasmtimeError):  # the folder or a file cannot be read
+        for kept in folder.glob(f"{name}-*.cwasm"):
+            # Damaged code would crash this process, or give wrong answers: its digest is in the name.
+            if kept.is_file() and kept.stem == f"{name}-{_digest(kept.read_bytes())}":
+                mark_used(kept)
+                return engine, wasmtime.Module.deserialize_file(engine, str(kept))
     module = wasmtime.Module(engine, wasm)
+    code = bytes(module.serialize())
     with suppress(UnavailableError):  # the folder cannot be written
-        write_atomically(kept, memoryview(module.serialize()))
-        remove_unused(kept.parent, "*.cwasm", num_days=_KEPT_DAYS)  # of other versions
+        write_atomically(folder / f"{name}-{_digest(code)}.cwasm", code)
+        remove_unused(folder, "*.cwasm", num_days=_KEPT_DAYS)  # of other versions
     give_back_memory()  # the compiler leaves some MB
     return engine, module
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 atexit.register(_loaded.cache_clear)  # while wasmtime's own modules are there, which delete the guests

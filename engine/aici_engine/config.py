@@ -34,8 +34,8 @@ engine can draft, else off."""
 SPECULATIONS: Final[tuple[Speculation, ...]] = get_args(Speculation)
 DEFAULT_SPECULATION: Final[Speculation] = "auto"
 SPECULATE_HELP: Final = (
-    "Several tokens a forward pass, the same text: auto (drafts from prompt and output, where possible), ngram (an "
-    "error where impossible), or off."
+    "Several tokens a forward pass, the same text: auto (drafts from repetitions in prompt and output, where "
+    "possible), ngram (the same; an error where impossible), or off."
 )
 DRAFT_MODEL_HELP: Final = "A smaller model with the same tokens, which drafts: several tokens a pass, the same text."
 DRAFT_DTYPE_HELP: Final = "Format of the draft model's weights (default: that of --dtype)."

@@ -40,3 +40,7 @@ def test_accepts_says_where_a_text_ends_to_be_allowed(tmp_path: Path) -> None:
         "at": 2,
     }
     assert aici("schema", "accepts", str(file), "-", stdin="[1, 2]").stdout == "accepted\n"
+    spaced = aici("schema", "accepts", str(file), "-", stdin="[1,2]")
+    assert (spaced.returncode, spaced.stdout.splitlines()[0]) == (1, "1:4: unexpected '2]'")
+    assert "--whitespace flexible accepts the text" in spaced.stderr
+    assert aici("schema", "accepts", str(file), "-", stdin="[1,x]").stderr == ""

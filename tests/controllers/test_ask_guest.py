@@ -43,6 +43,24 @@ def test_a_damaged_file_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert kept.read_bytes() == whole
 
 
+def test_code_that_was_changed_is_not_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ask_like_a_new_process(tmp_path / "first", monkeypatch)
+    (kept,) = (tmp_path / "cache").rglob("*.cwasm")
+    whole = kept.read_bytes()
+    kept.unlink()  # the first process has mapped the old file
+    kept.write_bytes(whole[: len(whole) // 2] + bytes(4096) + whole[len(whole) // 2 + 4096 :])
+    assert ask_like_a_new_process(tmp_path / "second", monkeypatch) == first
+    assert kept.read_bytes() == whole
+
+
+def test_a_pipe_in_the_place_of_the_file_is_not_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = ask_like_a_new_process(tmp_path / "first", monkeypatch)
+    (kept,) = (tmp_path / "cache").rglob("*.cwasm")
+    kept.unlink()
+    os.mkfifo(kept)
+    assert ask_like_a_new_process(tmp_path / "second", monkeypatch) == first
+
+
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "cache").write_text("a file in the place of the folder")
     assert ask_like_a_new_process(tmp_path / "first", monkeypatch)

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import shutil
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,14 @@ def test_a_size_that_no_model_has(tmp_path: Path, name: str, value: object) -> N
     for read in (read_model_config, ModelSizes.of):
         with pytest.raises(UsageError, match=rf"config\.json: {shown} is .*, and must be a whole number from"):
             read(tmp_path)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -1e-5, 10**400, "1e-5", True])
+@pytest.mark.parametrize("name", ["rms_norm_eps", "rope_theta"])
+def test_a_number_that_no_model_has(tmp_path: Path, name: str, value: object) -> None:
+    (tmp_path / "config.json").write_text(json.dumps(GOOD | {name: value}))
+    with pytest.raises(UsageError, match=rf"config\.json: {name} is .*, and must be a number from"):
+        read_model_config(tmp_path)
 
 
 def test_a_settings_file_of_a_gigabyte_is_not_read(tmp_path: Path) -> None:

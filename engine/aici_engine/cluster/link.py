@@ -436,7 +436,8 @@ class StageLink(Generic[Message]):
             why = "the connection could not be made"
         except OSError as error:
             why = error.strerror or "no answer"
-        return LinkLostError(f"no connection to {self.address.endpoint}: {why}")
+        hint = "start the process there, or correct the address"
+        return LinkLostError(f"no connection to {self.address.endpoint}: {why}", hint=hint)
 
 
 def set_heartbeats(socket_: "zmq.Socket[bytes]", heartbeats: Heartbeats) -> None:

@@ -37,7 +37,7 @@ class SecretFile:
         if mode & 0o077:
             raise UsageError(
                 f"others may read the {what} at {path} (mode {mode:04o})",
-                hint=f"chmod 600 {path}; if others may have read the {what}, make a new one",
+                hint=f"chmod 600 {path}; if others may have read the {what}, remove the file: a new one is made",
             )
         if not re.fullmatch(rb"[0-9a-f]{%d}\n?" % num_digits, text):
             raise UsageError(

@@ -69,7 +69,7 @@ class StageLoader(WeightsLoader):
         names = set(source.missing)
         missing = [tensor for tensor in load.tensors if tensor.name in names]
         self.sent_bytes = sum(tensor.num_bytes for tensor in missing)
-        _log.info("%d tensors are not on this machine: the driver sends %d bytes", len(missing), self.sent_bytes)
+        _log.info("%d tensors are in no --model here: the driver sends %d bytes", len(missing), self.sent_bytes)
         self._receiver = TensorReceiver(missing, keep=self._keep, max_bytes=self._memory_bytes)
         return self._receiver.request()
 

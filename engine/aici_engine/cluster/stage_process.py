@@ -61,6 +61,9 @@ class StageProcess(StagePorts):
             links, listen, decode_to_stage, max_body_bytes=TENSOR_PIECE_BYTES, keys=keys
         )
         self._driver: Peer | None = None
+        self._is_logged = False
+        """The log tells of the driver. While another stage is away, drivers come several times a second, and only ask
+        for facts."""
         self._next: StageLink[Refused] | None = None
         self._next_deadline: float | None = None
         self._stopping = False
@@ -99,13 +102,17 @@ class StageProcess(StagePorts):
                 case PeerJoined(peer) if peer.role == "driver":
                     self._driver_joined(peer)
                 case PeerFrame(peer, message, body):
+                    if peer is self._driver and not self._is_logged:
+                        self._is_logged = True
+                        _log.info("the driver %s is here", peer.name)
                     if peer is self._driver or (peer.role == "stage" and isinstance(message, StepFrame)):
                         self._stage.receive(message, body)
                         self._server.max_body_bytes = max(TENSOR_PIECE_BYTES, self._stage.max_body_bytes)
                         self._watch_next()
                 case PeerLost(peer) if peer is self._driver:
-                    _log.info("the driver %s is gone", peer.name)
-                    self._driver = None
+                    if self._is_logged:
+                        _log.info("the driver %s is gone", peer.name)
+                    self._driver, self._is_logged = None, False
                     self._stage.detach()
 
     def _driver_joined(self, peer: Peer) -> None:
@@ -116,7 +123,6 @@ class StageProcess(StagePorts):
             )
             self._server.send(peer, Refused(Failure.of(busy)))
             return
-        _log.info("the driver %s is here", peer.name)
         self._stage.detach()
         self._driver = peer
         self._server.send(peer, self._stage.describe(self._facts))

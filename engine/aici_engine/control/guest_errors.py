@@ -6,7 +6,7 @@ from typing import Final
 from aici_base.errors import ControllerError
 
 _STOP_MARK: Final = "*** aici_host_stop()"
-_RUNTIME_FLAG: Final = re.compile(r" \(--wasm-[a-z-]+\)")
+_RUNTIME_FLAG: Final = re.compile(r" \((?:(in each of \d+ steps): )?--wasm-[a-z-]+(?:, --wasm-[a-z-]+)*\)")
 _TOO_MANY_FORKS: Final = "too many forks (max="
 
 
@@ -16,7 +16,7 @@ def guest_error(text: str, *, hint: str = "") -> ControllerError:
     The text loses the mark of a guest that ended itself (the mark stays in the log), and the names of flags of
     `aici rt`, which other commands do not have.
     """
-    plain = _RUNTIME_FLAG.sub("", text.removesuffix(_STOP_MARK).rstrip())
+    plain = _RUNTIME_FLAG.sub(lambda found: f" {found[1]}" if found[1] else "", text.removesuffix(_STOP_MARK).rstrip())
     if _TOO_MANY_FORKS in plain:
         return ControllerError(
             plain,

@@ -138,11 +138,13 @@ def read_header(path: Path) -> dict[str, tuple[TensorInfo, int]]:
         for name, entry in header.items():
             if name == "__metadata__":
                 continue
-            info = TensorInfo(entry["dtype"], tuple(int(n) for n in entry["shape"]))
+            info = TensorInfo(entry["dtype"], tuple(entry["shape"]))
             first, last = entry["data_offsets"]
+            if not all(type(n) is int and n >= 0 for n in (*info.shape, first, last)):
+                raise ValueError(f"a size of {name} is no whole number")
             if last - first != info.nbytes or not 0 <= first <= last <= size - 8 - length:
                 raise ValueError(f"the bytes of {name} are not where the header says")
-            found[name] = info, 8 + length + int(first)
+            found[name] = info, 8 + length + first
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UsageError(f"{path} cannot be read as safetensors: {error!r}", hint=_HINT) from error
     return found

@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from aici_base.ids import TokenId
 from aici_engine.model.stage_range import LayerRange
+from aici_engine.model_check import LARGEST_NUMBER
 from aici_engine.native.bindings import Format
 from aici_engine.native.decoder_config import DecoderConfig
 from aici_engine.native.rope import inverse_frequencies
@@ -97,7 +98,7 @@ def known_model(settings: Mapping[str, Any], generation: Mapping[str, Any]) -> K
         head_dim = hidden_size // num_heads
     if hidden_size % 32 or intermediate_size % 32 or num_heads * head_dim % 32:
         raise NotKnownError("a size is no multiple of 32")
-    if head_dim % 16 or head_dim > MAX_HEAD_DIM or num_heads % num_kv_heads:
+    if not head_dim or head_dim % 16 or head_dim > MAX_HEAD_DIM or num_heads % num_kv_heads:
         raise NotKnownError(f"it has {num_heads} heads of {head_dim} numbers for {num_kv_heads} heads of keys")
     activation = _ACTIVATIONS.get(str(settings.get("hidden_act")))
     if activation is None:
@@ -146,7 +147,7 @@ def _count(settings: Mapping[str, Any], name: str) -> int:
 
 def _number(settings: Mapping[str, Any], name: str) -> float:
     value = settings.get(name)
-    if not isinstance(value, int | float) or isinstance(value, bool):
+    if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value <= LARGEST_NUMBER:
         raise NotKnownError(f"its {name} is {value!r}")
     return float(value)
 
@@ -185,15 +186,19 @@ def _frequencies(settings: Mapping[str, Any], head_dim: int) -> npt.NDArray[np.f
     """Return the inverse frequencies. `rope_parameters` is the newer form of `rope_theta` and `rope_scaling`."""
     rope = settings.get("rope_parameters")
     if rope is None:
-        rope = {"rope_theta": settings.get("rope_theta"), **(settings.get("rope_scaling") or {})}
+        scaling = settings.get("rope_scaling") or {}
+        rope = {"rope_theta": settings.get("rope_theta"), **scaling} if isinstance(scaling, Mapping) else scaling
     if not isinstance(rope, Mapping):
-        raise NotKnownError("its rope_parameters are no object")
+        raise NotKnownError("its rope_parameters or rope_scaling are no object")
     if settings.get("partial_rotary_factor", rope.get("partial_rotary_factor", 1.0)) != 1.0:
         raise NotKnownError("it rotates a part of each head")
     try:
-        return inverse_frequencies(rope, head_dim)
-    except (KeyError, TypeError, ValueError) as error:
+        found = inverse_frequencies(rope, head_dim)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise NotKnownError(f"its rotation is not known: {error}") from error
+    if not np.isfinite(found).all():
+        raise NotKnownError("a frequency of its rotation is not finite")
+    return found
 
 
 def _eos_tokens(
@@ -204,6 +209,6 @@ def _eos_tokens(
     if found is None:
         found = settings.get("eos_token_id", family.default_eos)
     tokens = [] if found is None else found if isinstance(found, list) else [found]
-    if not all(isinstance(token, int) for token in tokens):
+    if not all(type(token) is int for token in tokens):
         raise NotKnownError(f"its eos_token_id is {found!r}")
     return sorted(TokenId(token) for token in {*tokens} if 0 <= token < vocab_size)

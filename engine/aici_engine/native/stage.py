@@ -36,6 +36,8 @@ _NUMBERS: Final[Mapping[Format, np.dtype[Any]]] = {
     Format.INT8: np.dtype(np.uint8),
 }
 """The number types of keys and values."""
+_LONGEST: Final = (1 << 31) - 1
+"""The largest window of the kernels, longer than any context."""
 _SCALE_BYTES: Final = 4
 """Of the scale of a key or a value in int8: an f32, in the same row."""
 
@@ -183,7 +185,7 @@ def _structure(packed: PackedWeights) -> CDecoder:
         CLayer(
             **{name: vector(f"layers.{i}.{name}") for name in _NORMS},
             **{name: whole(f"layers.{i}.{name}", config.weight_format) for name in ("qkv", "out", "gate_up", "down")},
-            window=window,
+            window=min(window, _LONGEST),
             rope=rope,
         )
         for i, (window, rope) in enumerate(zip(config.windows, of_layers, strict=True), config.part.first)

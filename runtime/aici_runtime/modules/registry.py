@@ -112,7 +112,8 @@ class Registry:
         room = _Room(auth, limits)
         with self._turns[module_id]:
             size = self._sizes(module_id)
-            if size is None or size[0] != len(binary) or not (size[1] or compile_later):
+            is_whole = size is not None and content_of(self._files.wasm(module_id)) == binary
+            if size is None or not is_whole or not (size[1] or compile_later):
                 if size is None:
                     self._check_room(len(binary), room, without=set(self._idle(room.auth)))
                 size = self._bring_in(module_id, binary, room, shared=shared, compile_later=compile_later)
@@ -211,9 +212,9 @@ class Registry:
             raise _no_module(module_id)
         code = self._code(module_id)
         with self._turns[module_id]:
-            if not code.is_file():
+            if not size_of(code):  # an empty file is what a disk leaves after a loss of power
                 with self._files.arriving() as new:
-                    (new / "wasm").write_bytes(self.read(module_id))
+                    (new / "wasm").write_bytes(self._whole(module_id))
                     self._compile_once(module_id, new)
                     sync(new / "code")
                     with self._files.changing():
@@ -257,6 +258,16 @@ class Registry:
         if content is None:
             raise _no_module(module_id)
         return content
+
+    def _whole(self, module_id: str) -> bytes:
+        """Return the bytes of a module. Raise UnavailableError if the file has other bytes."""
+        binary = self.read(module_id)
+        if hashlib.sha256(binary).hexdigest() != module_id:
+            raise UnavailableError(
+                f"the stored module {module_id} is damaged",
+                hint="upload it again; a server stores its own controllers again when it starts",
+            )
+        return binary
 
     def check_visible(self, module_id: str, auth: Auth) -> None:
         """Raise NotFoundError for a module that does not exist, or does not for this user."""

@@ -124,4 +124,5 @@ def _exchange(number: int, record: dict[str, Any]) -> RecordedExchange:
 
 
 def _bad(path: Path, number: int, what: str) -> UsageError:
-    return UsageError(f"{path}, line {number}: {what}", hint="a recording is what `aicirt --trace FILE` writes")
+    hint = "AICI_TRACE=FILE aici run writes a recording, and so does aici rt --trace FILE"
+    return UsageError(f"{path}, line {number}: {what}", hint=hint)

@@ -7,18 +7,20 @@ import signal
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import NoReturn
 
 import orjson
 
-from aici_base.errors import UnavailableError
+from aici_base.errors import AiciError, UnavailableError
 from aici_runtime import process
 from aici_runtime.channels import envelope
 from aici_runtime.channels.channel import Mailbox, MessageTooLargeError
 from aici_runtime.channels.envelope import ChannelRequest, RequestError, field
 from aici_runtime.memory.worker_slots import WorkerSlotTable
 from aici_runtime.modules.registry import Registry
+from aici_runtime.modules.tags import is_module_id
 from aici_runtime.modules.upload import read_upload
 from aici_runtime.recordings.trace import Recorder
 from aici_runtime.supervision.images import Images
@@ -96,6 +98,8 @@ class _Side:
         self._config = config
         self._pool = pool
         self._background = ThreadPoolExecutor(1, thread_name_prefix="prepare")
+        self._compiling = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="compile")
+        """Starts of guests whose modules are not compiled yet: no other request waits behind them."""
         self._responses_lock = threading.Lock()
         self._instantiator = Instantiator(
             table=config.table,
@@ -147,7 +151,16 @@ class _Side:
         refusal = self._register(request.op, req_id) if isinstance(req_id, str) else ""
         is_birth = request.op == "instantiate" and isinstance(req_id, str) and not refusal
         self._config.reports.begin(number, request.rid, req_id if is_birth else None)
-        self._pool.submit(self._serve, number, message, request, refusal)
+        pool = self._compiling if self._waits_for_compiler(request) else self._pool
+        pool.submit(self._serve, number, message, request, refusal)
+
+    def _waits_for_compiler(self, request: ChannelRequest) -> bool:
+        module_id = request.body.get("module_id")
+        if request.op != "instantiate" or not isinstance(module_id, str) or not is_module_id(module_id):
+            return False
+        with suppress(AiciError):  # the request will report the reason
+            return not self._config.registry.is_compiled(module_id)
+        return False
 
     def _register(self, op: str, req_id: str) -> str:
         """Return the reason of a refusal; empty when the request is fine."""

@@ -85,6 +85,13 @@ def test_settings_mean_what_they_mean_to_transformers(change: dict[str, Any], tm
         ({"partial_rotary_factor": 0.5}, "rotates a part"),
         ({"hidden_size": None}, "its hidden_size is None"),
         ({"head_dim": 24}, "heads of 24 numbers"),
+        ({"num_attention_heads": 4096, "num_key_value_heads": 1, "head_dim": None}, "4096 heads of 0 numbers"),
+        ({"rope_parameters": None, "rope_scaling": "linear"}, "rope_scaling are no object"),
+        ({"rope_parameters": None, "rope_scaling": [1]}, "rope_scaling are no object"),
+        ({"rope_parameters": {"rope_theta": 10**400}}, "its rotation is not known"),
+        ({"rope_parameters": {"rope_theta": 0}}, "not finite"),
+        ({"rope_parameters": {"rope_type": "linear", "rope_theta": 1e4, "factor": 0}}, "not finite"),
+        ({"eos_token_id": True}, "its eos_token_id is True"),
     ],
     ids=lambda value: value if isinstance(value, str) else " ".join(value),
 )

@@ -1,5 +1,6 @@
 """Stages of a folder against the model of the same folder, as the engine makes both."""
 
+import json
 from pathlib import Path
 
 import pytest
@@ -57,6 +58,19 @@ def compare(family: str, dtype: Dtype, folder: Path) -> StageSpec:
         for one, other in zip(wanted, got, strict=True):
             assert torch.equal(one, other)
     return spec
+
+
+def test_a_window_longer_than_any_context_is_none(tmp_path: Path) -> None:
+    build("mistral").save_pretrained(tmp_path)
+    path = tmp_path / "config.json"
+    settings, found = json.loads(path.read_text()), []
+    for window in (None, (1 << 32) + 1, (1 << 32) - 1):
+        path.write_text(json.dumps(settings | {"sliding_window": window}))
+        config = EngineConfig(model_dir=tmp_path, dtype="float32", num_threads=2)
+        found.append(run_whole(make_model(config, CPU)))
+    for whole, one, other in zip(*found, strict=True):
+        assert torch.equal(whole, one)
+        assert torch.equal(whole, other)
 
 
 def test_the_number_format_of_float_weights_is_decided_by_one_layer(tmp_path: Path) -> None:

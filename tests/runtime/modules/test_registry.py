@@ -63,6 +63,21 @@ def test_a_module_may_be_compiled_later(registry: Registry) -> None:
     assert registry.add(ONE, ANN, compile_later=True).compiled_size == len(ONE) + 8
 
 
+@pytest.mark.parametrize("damaged", [b"", b"x" * len(ONE)], ids=["empty", "other bytes"])
+@pytest.mark.parametrize("later", [False, True])
+def test_what_is_damaged_is_stored_again(registry: Registry, tmp_path: Path, damaged: bytes, later: bool) -> None:
+    registry.add(ONE, ANN)
+    (wasm,) = (tmp_path / "modules").glob("*.wasm")
+    (code,) = (tmp_path / "modules").glob("*.cwasm")
+    wasm.write_bytes(damaged)
+    code.write_bytes(b"")
+    with pytest.raises(UnavailableError, match="is damaged"):
+        registry.compiled(ONE_ID)
+    registry.add(ONE, BOB, compile_later=later)
+    assert registry.read(ONE_ID) == ONE
+    assert registry.compiled(ONE_ID).read_bytes() == b"code of " + ONE
+
+
 def test_an_upload_compiles_what_should_be_compiled_later(registry: Registry) -> None:
     registry.add(ONE, ANN, compile_later=True)
     assert registry.add(ONE, BOB).compiled_size == len(ONE) + 8

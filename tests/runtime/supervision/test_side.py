@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from aici_base.ids import TokenId
+from aici_controllers.catalog import guest_path
 from tests.runtime.support import wat
 from tests.runtime.support.processes import wait_until
 from tests.runtime.support.raw import RawEngine
@@ -70,6 +71,15 @@ class TestModules:
         assert told["compiled_size"] == 0
         started = raw.side(op="instantiate", module_id=told["module_id"], prompt=[1], module_arg="", req_id="early")
         assert started["type"] == "ok"
+
+    def test_starts_that_wait_for_a_compilation_keep_nobody_waiting(self, raw: RawEngine) -> None:
+        told = raw.side(op="mk_module", path=str(guest_path("jsctrl")), compile_later=True, **{"$auth": ADMIN})["data"]
+        start = {"op": "instantiate", "module_id": told["module_id"], "prompt": [1], "module_arg": ""}
+        waiting = {f"waits-{number}" for number in range(20)}
+        for rid in sorted(waiting):
+            raw.send_bytes(json.dumps(start | {"req_id": rid, "$rid": rid}).encode(), "-side")
+        assert raw.side(op="ping", **{"$rid": "ping"})["$rid"] == "ping"
+        assert {raw.receive("-side")["$rid"] for _ in waiting} == waiting
 
     def test_only_admins_may_have_a_module_compiled_later(self, raw: RawEngine) -> None:
         refused = self.upload_for_later(raw, wat.plain(), {"user": "x", "is_admin": False})
