@@ -79,7 +79,9 @@ def _help(_: "Session", __: str) -> None:
     for usage, text in shown.items():
         print(f"{usage:<{width}}  {text}")
     print(
-        'A line that ends with \\ goes on in the next line; """ begins and ends a message of several lines.', flush=True
+        'A line that ends with \\ goes on in the next line; """ begins and ends a message of several lines. '
+        "Ctrl-D ends the chat.",
+        flush=True,
     )
 
 

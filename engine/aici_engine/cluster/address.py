@@ -38,14 +38,14 @@ class StageAddress(NamedTuple):
         found = _ADDRESS.fullmatch(text)
         if found is None or int(found["port"]) > 65535:
             raise UsageError(
-                f"{text!r} is not an address of a stage",
-                hint="an address is tcp://HOST:PORT#KEY, as the stage prints it; quote it if your shell drops the #",
+                f"{text!r} is not an address of another machine's process",
+                hint="an address is tcp://HOST:PORT#KEY, as aici stage, aici engine and aici node join print it; quote it if your shell drops the #",
             )
         key = found["key"]
         if key is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", key):
             raise UsageError(
                 f"the key of the address {text!r} has not 64 hexadecimal digits",
-                hint="copy the whole address that the stage prints",
+                hint="copy the whole address that the other process prints",
             )
         return cls(found["host"].strip("[]"), int(found["port"]), None if key is None else bytes.fromhex(key))
 

@@ -106,7 +106,7 @@ class Instantiator:
         try:
             self._find_snapshot(module_id, self._registry.compiled(module_id))
         except UnavailableError as error:  # such as a full disk, or a compiler that was killed
-            _log.warning("module %s could not be compiled ahead of the first request: %s", module_id, error)
+            _log.warning("module %s is not ready ahead of its first request: %s", module_id, error)
         except AiciError as error:  # the module was removed, or the first request will report the reason
             _log.info("no snapshot of %s: %s", module_id, error)
 
