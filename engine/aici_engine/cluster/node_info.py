@@ -58,8 +58,8 @@ class NodeDescription:
 
 
 def process_bytes() -> int:
-    """Return the memory of a stage's process beside weights, pages and scratch memory: Python, sockets, and torch if it
-    is installed, because a model may need it. Measured.
+    """Return the memory of a stage's process beside weights, pages and scratch memory: Python, sockets, and torch
+    where installed: a model may need torch. Measured.
 
     >>> process_bytes() >> 20 in (96, 320)
     True

@@ -62,8 +62,8 @@ class StageProcess(StagePorts):
         )
         self._driver: Peer | None = None
         self._is_logged = False
-        """The log tells of the driver. While another stage is away, drivers come several times a second, and only ask
-        for facts."""
+        """Whether the log has the driver. While another stage is away, the driver comes several times a second, and
+        only asks for facts."""
         self._next: StageLink[Refused] | None = None
         self._next_deadline: float | None = None
         self._stopping = False
