@@ -39,8 +39,8 @@ class StageAddress(NamedTuple):
         if found is None or int(found["port"]) > 65535:
             raise UsageError(
                 f"{text!r} is not an address of another machine's process",
-                hint="an address is tcp://HOST:PORT#KEY, as aici stage, aici engine and aici node join print it; quote it "
-                "if your shell drops the #",
+                hint="an address is tcp://HOST:PORT#KEY, as aici stage, aici engine and aici node join print it; quote "
+                "it if your shell drops the #",
             )
         key = found["key"]
         if key is not None and not re.fullmatch(r"[0-9a-fA-F]{64}", key):
