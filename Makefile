@@ -23,7 +23,7 @@ run: guests kernels  ## generate a year under a regex: the model and a Wasm gues
 	$(BIN)/aici run --regex '\d{4}' "The Second World War ended in "
 
 test: $(READY) guests kernels console model  ## all tests, with the real model and runtime
-	$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder --durations 20
+	$(BIN)/python -m pytest -n auto --dist loadfile --durations 20
 
 model: $(USABLE)  ## fetch the default model
 	$(BIN)/aici models pull

@@ -3,7 +3,6 @@
 import os
 import signal
 import tempfile
-import zlib
 from collections.abc import Iterator
 
 import pytest
@@ -35,13 +34,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["AICI_RESPONSES_FILE"] = f"{folder.name}/responses.db"
         os.environ["AICI_BATCHES_FILE"] = f"{folder.name}/batches.db"
         config.add_cleanup(folder.cleanup)
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Mix the files for pytest workers, always in the same way: tests that wait for other processes run beside tests
-    that compute."""
-    if hasattr(config, "workerinput"):
-        items.sort(key=lambda item: zlib.crc32(item.location[0].encode()))
 
 
 def pytest_xdist_auto_num_workers() -> int:

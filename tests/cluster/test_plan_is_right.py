@@ -55,5 +55,5 @@ def test_memory_is_right(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     planned_bytes = planned.num_bytes(NUM_PAGES)
     assert 0.85 * planned_bytes < full - empty < 1.1 * planned_bytes
     # The kernels run the stage, so torch is not loaded.
-    monkeypatch.setattr(node_info, "missing", list)
+    monkeypatch.setattr(node_info, "missing", list)  # every package is missing
     assert full < process_bytes() + planned_bytes
