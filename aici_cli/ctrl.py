@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from aici_cli import registry
-from aici_cli.files import MAX_WASM_BYTES, read_bytes
+from aici_cli.files import read_wasm
 from aici_cli.output import print_json, say
-from aici_runtime.modules.wasm_bytes import check_wasm
 
 if TYPE_CHECKING:
     from aici_controllers.case_runner import Outcome
@@ -128,8 +127,7 @@ def run_cases(
     from aici_runtime.client import Runtime, RuntimeConfig
 
     file = read_cases(cases)
-    module = read_bytes(wasm, "the controller", MAX_WASM_BYTES)
-    check_wasm(module, str(wasm))
+    module = read_wasm(wasm)
     with contextlib.ExitStack() as stack:
         if tokenizer is None:
             from aici_controllers.byte_tokenizer import write_byte_tokenizer

@@ -38,9 +38,9 @@ def read_wasm(path: Path) -> bytes:
     """Return the content of a .wasm file. Raise UsageError if the file is not a WebAssembly module."""
     from aici_runtime.modules.wasm_bytes import check_wasm
 
+    wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
     if path.suffix in (".py", ".js"):
         raise UsageError(f"{path} is a script, not a WebAssembly module", hint=f"aici run {path} runs it")
-    wasm = read_bytes(path, f"controller {path}", MAX_WASM_BYTES)
     check_wasm(wasm, str(path))
     return wasm
 

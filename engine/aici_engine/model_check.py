@@ -21,11 +21,13 @@ _LARGEST: Final[Mapping[str, int]] = {
     "vocab_size": _VOCABULARY,
 }
 """The largest value of a setting: about ten times the value of the largest known models."""
-_LEAST_NUMBER: Final[Mapping[str, float]] = {
+_LEAST_NUMBERS: Final[Mapping[str, float]] = {
     **dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"), 0.0),
     "rope_theta": 1.0,
 }
+"""The least value of settings that need not be whole numbers."""
 LARGEST_NUMBER: Final = 1e30
+"""The largest value of these settings."""
 
 
 def read_model_config(folder: Path) -> dict[str, Any]:
@@ -52,7 +54,11 @@ def check_sizes(path: Path, settings: Mapping[str, Any]) -> None:
                 raise UsageError(
                     f"{path}: {name} is {shown}, and must be a whole number from {smallest} to {largest}", hint=_HINT
                 )
-    for name, least in _LEAST_NUMBER.items():
-        value = settings.get(name)
-        if value is not None and not (type(value) in (int, float) and least <= value <= LARGEST_NUMBER):
-            raise UsageError(f"{path}: {name} is {str(value)[:40]}, and must be a number from {least:g} on", hint=_HINT)
+    for name, least in _LEAST_NUMBERS.items():
+        values = settings.get(name)
+        for value in values if isinstance(values, list) else [values]:
+            if value is not None and not (type(value) in (int, float) and least <= value <= LARGEST_NUMBER):
+                shown = str(value)[:40]
+                raise UsageError(
+                    f"{path}: {name} is {shown}, and must be a number from {least:g} to {LARGEST_NUMBER:g}", hint=_HINT
+                )

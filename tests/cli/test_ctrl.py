@@ -106,15 +106,19 @@ def test_a_starter_for_scripts(tmp_path: Path) -> None:
         (["build", "nowhere"], 2, "does not exist"),
         (["test", "nowhere.wasm", "{cases}"], 2, "cannot be read"),
         (["test", "{cases}", "{cases}"], 2, "not a WebAssembly module"),
+        (["test", "{script}", "{cases}"], 2, "hello.py is a script, not a WebAssembly module"),
+        (["upload", "{script}"], 2, "hello.py runs it"),
         (["test", "nowhere.wasm", "nowhere.toml"], 2, "the cases cannot be read"),
-        (["test", "/dev/zero", "{cases}"], 2, "the controller is larger than 128 MiB"),
+        (["test", "/dev/zero", "{cases}"], 2, "controller /dev/zero is larger than 128 MiB"),
         (["test", "nowhere.wasm", "/dev/zero"], 2, "/dev/zero is larger than 4 MiB"),
     ],
 )
 def test_wrong_use(tmp_path: Path, args: list[str], code: int, says: str) -> None:
     cases = tmp_path / "cases.toml"
     cases.write_text("[[case]]\n")
-    done = aici("ctrl", *[arg.format(cases=cases) for arg in args])
+    script = tmp_path / "hello.py"
+    script.write_text("pass\n")
+    done = aici("ctrl", *[arg.format(cases=cases, script=script) for arg in args])
     assert done.returncode == code
     assert says in done.stderr
     assert "Traceback" not in done.stderr

@@ -33,4 +33,4 @@ def test_the_budget_leaves_room_for_the_process(free: int, fraction: float, memo
 def test_a_machine_without_torch_has_more_room(monkeypatch: pytest.MonkeyPatch) -> None:
     with_torch = budget(10 << 30)
     monkeypatch.setattr(node_info, "missing", list)  # every package is missing
-    assert budget(10 << 30) - with_torch == (320 - 96) << 20
+    assert budget(10 << 30) - with_torch == (320 - 160) << 20

@@ -14,12 +14,14 @@ from aici_base.errors import NotFoundError, UnavailableError, UsageError
 
 @dataclass(frozen=True, slots=True)
 class SecretFile:
-    """`what` names the secret in messages, `num_bytes` is its length, and `cure` is the hint for a damaged file."""
+    """`what` names the secret in messages, `num_bytes` is its length, and `cure` is the hint for a damaged file.
+    `renewal`: how a new secret is made."""
 
     path: Path
     what: str
     num_bytes: int
     cure: str
+    renewal: str
 
     def read(self) -> bytes:
         """Return the secret. Raises NotFoundError without a file, and UsageError if others may read the file."""
@@ -37,7 +39,7 @@ class SecretFile:
         if mode & 0o077:
             raise UsageError(
                 f"others may read the {what} at {path} (mode {mode:04o})",
-                hint=f"chmod 600 {path}; if others may have read the {what}, remove the file: a new one is made",
+                hint=f"chmod 600 {path}; if others may have read the {what}, {self.renewal}",
             )
         if not re.fullmatch(rb"[0-9a-f]{%d}\n?" % num_digits, text):
             raise UsageError(

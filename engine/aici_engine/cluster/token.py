@@ -81,4 +81,5 @@ def default_token_path() -> Path:
 
 
 def _token_file(path: Path) -> SecretFile:
-    return SecretFile(path, "cluster token", _NUM_BYTES, "copy the file again")
+    renewal = "remove it, and let aici cluster token make one for all machines"
+    return SecretFile(path, "cluster token", _NUM_BYTES, "copy the file again", renewal)

@@ -13,7 +13,7 @@ from typing import Any, Final, Self
 
 import numpy.typing as npt
 
-from aici_base.cache_files import default_cache_dir, sync
+from aici_base.cache_files import default_cache_dir, mark_used, sync
 from aici_base.errors import UnavailableError, UsageError
 from aici_engine.model.manifest import NamedDigest, check_digest, manifest
 from aici_engine.model.stage_range import LayerRange
@@ -66,8 +66,7 @@ class TensorStore:
         wanted = [*wanted]
         kept = {self.path(each) for each in wanted}
         for path in kept:
-            with contextlib.suppress(OSError):
-                os.utime(path)
+            mark_used(path)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             others = sorted((path.stat().st_mtime, path) for path in self.folder.iterdir() if path not in kept)

@@ -11,17 +11,14 @@ PLAIN_TYPES: Final = frozenset({"default", "linear", "llama3"})
 """The types that `inverse_frequencies` knows."""
 
 
+@np.errstate(divide="ignore", over="ignore", invalid="ignore")
 def inverse_frequencies(rope: Mapping[str, Any], rotary_dim: int) -> npt.NDArray[np.float32]:
     """Return the inverse frequencies (rotary_dim / 2,) of the type in `rope_type`: default, linear or llama3.
 
     The power is computed in f64, because the f32 power of the C library differs between machines. Raises KeyError,
-    TypeError or ValueError for settings that are missing, of another type, or not known.
+    TypeError, ValueError or ArithmeticError for settings that are missing, of another type, or not known; others may
+    give frequencies that are not finite.
     """
-    with np.errstate(divide="ignore", over="ignore", invalid="ignore"):  # the caller looks for numbers not finite
-        return _frequencies(rope, rotary_dim)
-
-
-def _frequencies(rope: Mapping[str, Any], rotary_dim: int) -> npt.NDArray[np.float32]:
     kind = rope.get("rope_type", rope.get("type", "default"))
     exponents = np.arange(0, rotary_dim, 2).astype(np.float32) / np.float32(rotary_dim)
     powers = np.power(float(rope["rope_theta"]), exponents.astype(np.float64)).astype(np.float32)

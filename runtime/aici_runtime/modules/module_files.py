@@ -16,7 +16,7 @@ import os
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from fcntl import LOCK_EX, LOCK_NB, flock
 from pathlib import Path
 
@@ -57,11 +57,6 @@ class ModuleFiles:
                         # A snapshot is sparse.
                         sizes[entry.name[:_ID_CHARS]] += min(status.st_size, status.st_blocks * 512)
         return sizes
-
-    def note_use(self, path: Path) -> None:
-        """Note that compiled code is used now."""
-        with suppress(OSError):  # a store on a disk that cannot be written
-            os.utime(path)
 
     def last_use(self, module_id: str) -> float:
         """Return when the module was last used or changed, in Unix seconds; 0 without files."""

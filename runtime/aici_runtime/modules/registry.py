@@ -18,7 +18,7 @@ from typing import Final
 
 import orjson
 
-from aici_base.cache_files import sync, write_atomically
+from aici_base.cache_files import mark_used, sync, write_atomically
 from aici_base.errors import ForbiddenError, InUseError, NotFoundError, QuotaError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.channels.mailbox import MIB
@@ -139,11 +139,11 @@ class Registry:
                 self._write_owner(module_id, room.auth, shared=shared, is_new=self._sizes(module_id) is None)
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)
-        return len(binary), size
+        return len(binary), size_of(self._code(module_id)) or 0
 
     def _note_owner(self, module_id: str, room: "_Room", *, shared: bool) -> None:
         """Make the user an owner of a stored module, and share the module if `shared`."""
-        self._files.note_use(self._code(module_id))
+        mark_used(self._code(module_id))
         known = self._ownership(module_id)
         if known.is_owned_by(room.auth) and known.is_shared >= shared:
             return
@@ -221,7 +221,7 @@ class Registry:
                         if self._sizes(module_id) is None:
                             raise _no_module(module_id)
                         (new / "code").rename(code)
-        self._files.note_use(code)
+        mark_used(code)
         return code
 
     def snapshot(self, module_id: str, vocabulary_id: str) -> Path:

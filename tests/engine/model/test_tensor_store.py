@@ -3,9 +3,11 @@
 import hashlib
 import itertools
 import json
+import math
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -79,6 +81,23 @@ def test_digests_are_those_of_the_bytes_and_are_kept(source: FolderSource, tmp_p
     [cached] = (tmp_path / "cache" / "digests").iterdir()
     cached.write_text(json.dumps({path.name: {"state": 3}, "other": [1]}))
     assert manifest(source) == found
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"shape": [math.inf, 64], "data_offsets": [0, 256]},
+        {"shape": [-1, -64], "data_offsets": [0, 256]},
+        {"shape": [True, 64], "data_offsets": [0, 256]},
+        {"shape": [1, 64], "data_offsets": [0.5, 256.5]},
+    ],
+)
+def test_sizes_of_a_header_are_whole_numbers(tmp_path: Path, entry: dict[str, Any]) -> None:
+    header = json.dumps({"w": {"dtype": "F32", **entry}}).encode()
+    path = tmp_path / "model.safetensors"
+    path.write_bytes(len(header).to_bytes(8, "little") + header + bytes(512))
+    with pytest.raises(UsageError, match="a size of w is no whole number"):
+        read_header(path)
 
 
 def test_a_changed_weight_changes_the_digest_of_the_model(source: FolderSource, tmp_path: Path) -> None:

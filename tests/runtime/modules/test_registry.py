@@ -78,6 +78,13 @@ def test_what_is_damaged_is_stored_again(registry: Registry, tmp_path: Path, dam
     assert registry.compiled(ONE_ID).read_bytes() == b"code of " + ONE
 
 
+def test_good_code_of_a_damaged_module_stays(registry: Registry, tmp_path: Path) -> None:
+    registry.add(ONE, ANN)
+    (wasm,) = (tmp_path / "modules").glob("*.wasm")
+    wasm.write_bytes(b"")
+    assert registry.add(ONE, ANN, compile_later=True).compiled_size == len(ONE) + 8
+
+
 def test_an_upload_compiles_what_should_be_compiled_later(registry: Registry) -> None:
     registry.add(ONE, ANN, compile_later=True)
     assert registry.add(ONE, BOB).compiled_size == len(ONE) + 8

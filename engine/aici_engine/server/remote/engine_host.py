@@ -40,8 +40,6 @@ from aici_engine.server.remote.model_in_folder import digest_of
 from aici_engine.server.remote.module_arrivals import ModuleArrivals
 from aici_engine.server.remote.relay import Relay
 
-_LEAST_BYTES: Final = 256 << 20
-"""Memory of an engine and its controller runtime beside weights and cache. Measured, without torch: 103 MiB idle."""
 _TELL_S: Final = 0.5
 _TURN_EVENTS: Final = 16
 
@@ -225,12 +223,11 @@ class EngineHost:
             return engine
         sizes = ModelSizes.of(engine.model_dir)
         weights = sizes.weight_bytes(sizes.whole, sizes.dtype if engine.dtype == "auto" else engine.dtype)
-        own = max(process_bytes(), _LEAST_BYTES)
-        left = self._memory_bytes - own - weights
+        left = self._memory_bytes - process_bytes() - weights
         if left <= 0:
             raise UsageError(
                 f"the weights take {weights >> 20} MiB, and {self._links.name} gives "
-                f"{(self._memory_bytes - own) >> 20} MiB to an engine",
+                f"{(self._memory_bytes - process_bytes()) >> 20} MiB to an engine",
                 hint="give more --memory, or divide the model over several machines",
             )
         return replace(engine, memory_fraction=1.0, cache_bytes=left)
