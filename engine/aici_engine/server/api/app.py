@@ -78,7 +78,7 @@ def create_app(
     error_responses.install(app, policies.errors_of)
     kept_responses, batches = kept_responses or ResponseStore(), batches or BatchStore()
     for router in (
-        openapi.router(app, policies),
+        openapi.router(),
         root.router(models, has_console=has_console),
         health.router(models, problems=(kept_responses.problem, batches.problem)),
         stats_events.router(models),
@@ -102,5 +102,6 @@ def create_app(
         *([console.router()] if has_console else ()),
     ):
         policies.read(router.routes)
-        app.include_router(router)
+        # `include_router` would work every route out a second time, during the first request.
+        app.router.routes.extend(router.routes)
     return app

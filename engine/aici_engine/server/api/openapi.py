@@ -3,7 +3,7 @@
 from http import HTTPStatus
 from typing import Any
 
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
@@ -13,22 +13,23 @@ _STATUSES = (400, 401, 403, 404, 405, 408, 409, 413, 422, 429, 500, 503)
 _FASTAPIS_OWN = ("HTTPValidationError", "ValidationError")
 
 
-def router(app: FastAPI, policies: RoutePolicies) -> APIRouter:
+def router() -> APIRouter:
     routes = APIRouter()
     made: list[dict[str, Any]] = []
 
     @routes.api_route("/openapi.json", methods=["GET", "HEAD"], include_in_schema=False)
     @with_policy(RoutePolicy())
-    async def openapi() -> JSONResponse:
+    async def openapi(request: Request) -> JSONResponse:
         if not made:
-            made.append(document(app, policies))
+            made.append(document(request.app))
         return JSONResponse(made[0])
 
     return routes
 
 
-def document(app: FastAPI, policies: RoutePolicies) -> dict[str, Any]:
+def document(app: FastAPI) -> dict[str, Any]:
     """Return the document. Error responses documented by a route are not changed."""
+    policies: RoutePolicies = app.state.policies
     document = get_openapi(title=app.title, version=app.version, routes=app.routes)
     for path, operations in document.get("paths", {}).items():
         for method, operation in operations.items():

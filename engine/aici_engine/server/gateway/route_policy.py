@@ -64,7 +64,7 @@ class RoutePolicies:
         self._found: dict[tuple[str, str, str], RoutePolicy] = {}
 
     def read(self, routes: Iterable[BaseRoute]) -> None:
-        """Take in the routes of a router, before it is included. Raises LookupError for a route without a policy."""
+        """Take in the routes of a router. Raises LookupError for a route without a policy."""
         for route in routes:
             assert isinstance(route, Route | WebSocketRoute)
             policy = getattr(route.endpoint, _ATTRIBUTE, None)
