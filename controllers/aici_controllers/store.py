@@ -13,7 +13,8 @@ from aici_controllers.catalog import SHIPPED, guest_names, guest_path, readme_pa
 from aici_runtime.channels.envelope import Auth
 from aici_runtime.guests import wasmtime_engine
 from aici_runtime.modules.custom_sections import custom_section
-from aici_runtime.modules.registry import EVERYBODY, Module, Registry, StorageLimits
+from aici_runtime.modules.registry import EVERYBODY, Module, Registry
+from aici_runtime.modules.room import StorageLimits
 from aici_runtime.modules.tags import check_tag
 from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo

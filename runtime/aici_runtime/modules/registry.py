@@ -6,12 +6,10 @@ once and belong to both. `EVERYBODY` sees all modules.
 
 import hashlib
 import os
-import sys
 import threading
 import time
-from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -19,31 +17,19 @@ from typing import Final
 import orjson
 
 from aici_base.cache_files import mark_used, sync, write_atomically
-from aici_base.errors import ForbiddenError, InUseError, NotFoundError, QuotaError, UnavailableError, UsageError
+from aici_base.errors import ForbiddenError, InUseError, NotFoundError, UnavailableError, UsageError
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.channels.mailbox import MIB
 from aici_runtime.modules.compile_failures import CompileFailures
 from aici_runtime.modules.compiler import compile_module
 from aici_runtime.modules.module_files import ModuleFiles, content_of, copy_sparse, size_of
 from aici_runtime.modules.owners import Ownership
+from aici_runtime.modules.room import NO_QUOTA, Claim, Room, StorageLimits
 from aici_runtime.modules.tags import check_tag, is_module_id, is_tag, owns
 from aici_runtime.quota import Quota
 from aici_runtime.wire import ModuleInfo, TagInfo
 
 EVERYBODY: Final = Auth("", is_admin=True)
 """The caller of methods that ask for no user: sees everything, as upstream AICI's users do."""
-
-_NO_QUOTA = Quota("modules", "", sys.maxsize, sys.maxsize)
-_QUOTA_HINT = "remove controllers no longer needed"
-_QUOTA_CLI_HINT = f"{_QUOTA_HINT}: aici ctrl rm"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StorageLimits:
-    """The limits of one user, in place of the registry's `per_user`. None: no limit but the total."""
-
-    modules: int | None = None
-    stored_mib: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,8 +48,7 @@ class Module:
 class Registry:
     """Owns only the folder, which other processes may share. Methods may be called from any thread.
 
-    `compile` compiles a Wasm file into a code file, whole or not at all. `evict`: at a quota, the user's own modules
-    without tags make room, the least recently used first; without `evict`, an upload is refused.
+    `compile` compiles a Wasm file into a code file, whole or not at all. `modules`, `stored_mib`, `evict`: see `Room`.
     """
 
     def __init__(
@@ -72,18 +57,23 @@ class Registry:
         *,
         cache_key: str,
         restricted: bool = False,
-        modules: Quota = _NO_QUOTA,
-        stored_mib: Quota = _NO_QUOTA,
+        modules: Quota = NO_QUOTA,
+        stored_mib: Quota = NO_QUOTA,
         compile: Callable[[Path, Path], None] = compile_module,  # noqa: A002
         evict: bool = False,
     ) -> None:
         self._files = ModuleFiles(folder)
         self._cache_key = cache_key
         self._restricted = restricted
-        self._module_quota = modules
-        self._stored_quota = stored_mib
+        self._room = Room(
+            self._files,
+            modules=modules,
+            stored_mib=stored_mib,
+            evict=evict,
+            ownership=self._ownership,
+            tagged=lambda: {tag.module_id for tag in self._read_tags().values()},
+        )
         self._compile = compile
-        self._evict = evict
         self._failures = CompileFailures()
         self._turns: dict[str, threading.Lock] = defaultdict(threading.Lock)
 
@@ -109,20 +99,20 @@ class Registry:
         self._refuse_if_restricted()
         started = time.monotonic()
         module_id = hashlib.sha256(binary).hexdigest()
-        room = _Room(auth, limits)
+        claim = Claim(auth, limits)
         with self._turns[module_id]:
             size = self._sizes(module_id)
             is_whole = size is not None and content_of(self._files.wasm(module_id)) == binary
             if size is None or not is_whole or not (size[1] or compile_later):
                 if size is None:
-                    self._check_room(len(binary), room, without=set(self._idle(room.auth)))
-                size = self._bring_in(module_id, binary, room, shared=shared, compile_later=compile_later)
+                    self._room.check(len(binary), claim)
+                size = self._bring_in(module_id, binary, claim, shared=shared, compile_later=compile_later)
             else:
-                self._note_owner(module_id, room, shared=shared)
+                self._note_owner(module_id, claim, shared=shared)
         return ModuleInfo(module_id, *size, int((time.monotonic() - started) * 1000))
 
     def _bring_in(
-        self, module_id: str, binary: bytes, room: "_Room", *, shared: bool, compile_later: bool
+        self, module_id: str, binary: bytes, claim: Claim, *, shared: bool, compile_later: bool
     ) -> tuple[int, int]:
         with self._files.arriving() as new:
             (new / "wasm").write_bytes(binary)
@@ -133,24 +123,24 @@ class Registry:
             size = size_of(new / "code") or 0
             with self._files.changing():
                 if self._sizes(module_id) is None:
-                    self._make_room(len(binary) + size, room)
+                    self._room.make(len(binary) + size, claim)
                 if size:
                     (new / "code").rename(self._code(module_id))
-                self._write_owner(module_id, room.auth, shared=shared, is_new=self._sizes(module_id) is None)
+                self._write_owner(module_id, claim.auth, shared=shared, is_new=self._sizes(module_id) is None)
                 (new / "wasm").rename(self._files.wasm(module_id))
                 sync(self._files.folder)
         return len(binary), size_of(self._code(module_id)) or 0
 
-    def _note_owner(self, module_id: str, room: "_Room", *, shared: bool) -> None:
+    def _note_owner(self, module_id: str, claim: Claim, *, shared: bool) -> None:
         """Make the user an owner of a stored module, and share the module if `shared`."""
         mark_used(self._code(module_id))
         known = self._ownership(module_id)
-        if known.is_owned_by(room.auth) and known.is_shared >= shared:
+        if known.is_owned_by(claim.auth) and known.is_shared >= shared:
             return
         with self._files.changing():
-            if not known.is_owned_by(room.auth):
-                self._make_room(self._files.stored_sizes()[module_id], room)
-            self._write_owner(module_id, room.auth, shared=shared)
+            if not known.is_owned_by(claim.auth):
+                self._room.make(self._files.stored_sizes()[module_id], claim)
+            self._write_owner(module_id, claim.auth, shared=shared)
 
     def _write_owner(self, module_id: str, auth: Auth, *, shared: bool, is_new: bool = False) -> None:
         """Write the record of a module; call inside `changing`."""
@@ -166,45 +156,6 @@ class Registry:
         except UsageError as error:
             self._failures.note(module_id, error)
             raise
-
-    def _make_room(self, size_bytes: int, room: "_Room") -> None:
-        """Check the quotas for another module of `size_bytes`. Remove the user's least recently used modules without
-        tags as far as needed; if all of them would not be enough, remove none. Call inside `changing`."""
-        if self._fits(size_bytes, room, without=()):
-            return
-        idle = sorted(self._idle(room.auth), key=self._files.last_use)
-        count = bisect_left(range(len(idle)), True, key=lambda n: self._fits(size_bytes, room, without=set(idle[:n])))
-        self._check_room(size_bytes, room, without=set(idle[:count]))
-        for module_id in idle[:count]:
-            self._files.remove(module_id)
-
-    def _idle(self, auth: Auth) -> list[str]:
-        """Return the modules that may make room: of this user alone, without tags."""
-        if not self._evict:
-            return []
-        modules = [(module, self._ownership(module.module_id)) for module in self.modules()]
-        return [module.module_id for module, owned in modules if not module.tags and set(owned.owners) == {auth.user}]
-
-    def _fits(self, size_bytes: int, room: "_Room", *, without: Container[str]) -> bool:
-        try:
-            self._check_room(size_bytes, room, without=without)
-        except QuotaError:
-            return False
-        return True
-
-    def _check_room(self, size_bytes: int, room: "_Room", *, without: Container[str] = ()) -> None:
-        """Raise QuotaError if another module of `size_bytes` exceeds a quota, were the modules `without` gone."""
-        modules = [module_id for module_id in self._files.module_ids() if module_id not in without]
-        own = [module_id for module_id in modules if self._ownership(module_id).is_owned_by(room.auth)]
-        quota = room.quota(self._module_quota, room.modules)
-        quota.check(len(modules) + 1, len(own) + 1, hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
-        self._check_stored(size_bytes, modules, own, room)
-
-    def _check_stored(self, size_bytes: int, modules: Sequence[str], own: Sequence[str], room: "_Room") -> None:
-        stored = self._files.stored_sizes()
-        total, of_user = (size_bytes + sum(stored.get(module_id, 0) for module_id in ids) for ids in (modules, own))
-        quota = room.quota(self._stored_quota, room.stored_mib)
-        quota.check(-(-total // MIB), -(-of_user // MIB), hint=_QUOTA_HINT, cli_hint=_QUOTA_CLI_HINT)
 
     def compiled(self, module_id: str) -> Path:
         """Return the file with the compiled code; compile the module first if the file is missing."""
@@ -238,10 +189,7 @@ class Registry:
             copy_sparse(content, new / "memory", os.fstat(content).st_size)
             sync(new / "memory")
             with self._files.changing():
-                modules, first = self._files.module_ids(), self._ownership(module_id).first
-                own = [each for each in modules if first and self._ownership(each).is_owned_by(first)]
-                size = (new / "memory").stat().st_blocks * 512
-                self._check_stored(size, modules, own, _Room(EVERYBODY))
+                self._room.check_addition((new / "memory").stat().st_blocks * 512, module_id)
                 if self._sizes(module_id) is None:
                     raise _no_module(module_id)
                 (new / "memory").rename(path)
@@ -428,28 +376,6 @@ class Registry:
                 hint="use a controller that the runtime already has",
                 cli_hint="the runtime was started with --restricted",
             )
-
-
-@dataclass(frozen=True, slots=True)
-class _Room:
-    """Whose quota an upload takes."""
-
-    auth: Auth
-    limits: StorageLimits | None = None
-
-    @property
-    def modules(self) -> int | None:
-        return self.limits.modules if self.limits else None
-
-    @property
-    def stored_mib(self) -> int | None:
-        return self.limits.stored_mib if self.limits else None
-
-    def quota(self, quota: Quota, own: int | None) -> Quota:
-        """Return the quota with the user's own limit."""
-        if self.limits is None:
-            return quota
-        return replace(quota, per_user=sys.maxsize if own is None else own)
 
 
 def _check_id(module_id: str) -> None:

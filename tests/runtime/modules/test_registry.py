@@ -24,7 +24,8 @@ from aici_runtime.channels.envelope import Auth
 from aici_runtime.client import Runtime
 from aici_runtime.guests.wasmtime_engine import cache_key
 from aici_runtime.modules.module_files import ModuleFiles
-from aici_runtime.modules.registry import Registry, StorageLimits
+from aici_runtime.modules.registry import Registry
+from aici_runtime.modules.room import StorageLimits
 from aici_runtime.quota import Quota
 from tests.runtime.support import wat
 from tests.runtime.support.registries import ADMIN, KEY, fake_compile, leftovers, open_registry, seen, wasm

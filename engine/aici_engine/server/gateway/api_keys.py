@@ -36,7 +36,7 @@ from starlette.requests import HTTPConnection
 
 from aici_base.errors import UnauthorizedError, UsageError
 from aici_engine.server.service.admission import DEFAULT_STORAGE, Principal
-from aici_runtime.modules.registry import StorageLimits
+from aici_runtime.modules.room import StorageLimits
 
 _FIELDS: Mapping[str, type] = {
     "key": str,

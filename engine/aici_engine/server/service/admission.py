@@ -16,7 +16,7 @@ from aici_engine.server.service.budgets import Budgets
 from aici_engine.server.service.key_counts import KeyCounts, LocalCounts
 from aici_engine.server.service.running_requests import RunningRequests
 from aici_runtime.channels.envelope import Auth
-from aici_runtime.modules.registry import StorageLimits
+from aici_runtime.modules.room import StorageLimits
 
 _RETRY_AFTER_S = 1.0
 DEFAULT_STORAGE: Final = StorageLimits(modules=MODULES.per_user, stored_mib=STORED_MIB.per_user)
