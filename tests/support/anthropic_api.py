@@ -6,11 +6,9 @@ from typing import Any
 import anthropic
 import httpx2
 from anthropic.types import Message
-from starlette.testclient import TestClient
 
-from aici_engine.server.api.app import create_app
 from tests.support.fake_engine import Script
-from tests.support.fake_service import fake_service, vocabulary
+from tests.support.fake_service import ServiceClient, fake_service, vocabulary
 
 Json = dict[str, Any]
 USER: Json = {"role": "user", "content": "Hi"}
@@ -24,7 +22,7 @@ class Api:
 
     def __init__(self, *scripts: Script, template: str | None = None) -> None:
         service, self.engine = fake_service(*scripts, template=template)
-        self.http = TestClient(create_app(service), raise_server_exceptions=False)
+        self.http = ServiceClient(service)
         self.admission = service.admission
         self.sdk = anthropic.Anthropic(http_client=self.http, base_url="http://aici", api_key="none", max_retries=0)
 

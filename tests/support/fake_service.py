@@ -2,11 +2,19 @@
 
 from copy import copy
 from functools import cache
+from typing import Any
+
+import httpx2
+from fastapi import FastAPI
+from starlette.testclient import TestClient
 
 from aici_engine.chat.jinja_rendering import render
 from aici_engine.chat.template import ChatTemplate
+from aici_engine.server.api.app import create_app
 from aici_engine.server.config import RequestLimits
 from aici_engine.server.service.admission import Admission
+from aici_engine.server.service.models import Models
+from aici_engine.server.service.served_model import ServedModel
 from aici_engine.server.service.service import Service
 from aici_engine.server.service.template_processes import TemplateProcesses
 from aici_engine.server.telemetry.metrics import Metrics
@@ -62,3 +70,29 @@ def fake_service(*scripts: Script, template: str | None = None) -> tuple[Service
     if template is not None:
         service.template = ChatTemplate(template, {}, name="test")
     return service, engine
+
+
+@cache
+def _shared_app() -> tuple[FastAPI, ServedModel, Service]:
+    service = copy(_service())
+    models = Models.of(service)
+    return create_app(models), models.default, service
+
+
+class ServiceClient(TestClient):
+    """A client of a service of its own, in the application that all such clients of a process share. To make an
+    application takes several times as long as a request.
+
+    What the application keeps by itself is shared: responses, files and metrics. For HTTP without API keys.
+    """
+
+    def __init__(self, service: Service) -> None:
+        app, self._model, self._serving = _shared_app()
+        super().__init__(app, raise_server_exceptions=False)
+        self._service = service
+
+    def send(self, *args: Any, **kwargs: Any) -> httpx2.Response:
+        vars(self._serving).update(vars(self._service))
+        self._model.admission = self._service.admission
+        answer: httpx2.Response = super().send(*args, **kwargs)
+        return answer

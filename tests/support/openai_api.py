@@ -7,13 +7,11 @@ from typing import Any
 
 import httpx2
 import openai
-from starlette.testclient import TestClient
 
 from aici_engine.events import FinishReason
-from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
 from tests.support.fake_engine import Script
-from tests.support.fake_service import fake_service, vocabulary
+from tests.support.fake_service import ServiceClient, fake_service, vocabulary
 
 Json = dict[str, Any]
 _JSON = {"content-type": "application/json"}
@@ -22,8 +20,7 @@ _JSON = {"content-type": "application/json"}
 class Api:
     def __init__(self, *scripts: Script, template: str | None = None) -> None:
         self.service, self.engine = fake_service(*scripts, template=template)
-        self.app = create_app(self.service)
-        self.http = TestClient(self.app, raise_server_exceptions=False)
+        self.http = ServiceClient(self.service)
         self.sdk = openai.OpenAI(http_client=self.http, base_url="http://aici/v1", api_key="none", max_retries=0)
 
     def post(self, path: str, body: Json) -> httpx2.Response:

@@ -7,11 +7,10 @@ import pytest
 from starlette.testclient import TestClient
 
 from aici_base.errors import AiciError, UnavailableError
-from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
 from aici_engine.server.service.service import Service
 from tests.support.fake_engine import Script, fails, says
-from tests.support.fake_service import fake_service
+from tests.support.fake_service import ServiceClient, fake_service
 
 MESSAGES = [{"role": "user", "content": "Hi"}]
 CHAT: dict[str, Any] = {"model": "it", "messages": MESSAGES, "max_tokens": 8}
@@ -30,7 +29,7 @@ each_request = pytest.mark.parametrize(("path", "body"), REQUESTS)
 
 def server(*scripts: Script) -> tuple[Service, TestClient]:
     service, _ = fake_service(*scripts)
-    return service, TestClient(create_app(service), raise_server_exceptions=False)
+    return service, ServiceClient(service)
 
 
 def check(answer: httpx2.Response, path: str, status: int, words: str) -> None:

@@ -1,23 +1,25 @@
 """`/v1/chat/completions`: shapes, finish reasons, tools, log-probabilities, streamed and at once."""
 
 import json
-import re
+from pathlib import Path
 from typing import Any
 
 import openai
 import pytest
 from openai.types.chat import ChatCompletionMessage
+from starlette.testclient import TestClient
 
 from aici_controllers.constraints import SPACED
 from aici_controllers.schema_check import schema_argument
 from aici_engine.events import FinishReason
-from aici_engine.server.gateway.caller import caller
+from aici_engine.server.api.app import create_app
+from aici_engine.server.gateway.api_keys import Keys
 from aici_engine.server.link import wire
 from aici_engine.server.protocols.openai.messages import ToolSpec, neutral_tools
-from aici_engine.server.service.admission import Principal
 from aici_engine.server.service.constraints import module_id
+from tests.engine.server.gateway.test_api_keys import key_file
 from tests.support.fake_engine import Script, fails, says, silent
-from tests.support.fake_service import TOOL_TEMPLATE, vocabulary
+from tests.support.fake_service import TOOL_TEMPLATE, fake_service, vocabulary
 from tests.support.openai_api import Api, Json, events, samples
 
 PATH = "/v1/chat/completions"
@@ -307,12 +309,12 @@ def test_constraints_of_the_text(fields: Json, guest: str, argument: str) -> Non
     assert (submit.controller, submit.argument) == (module_id(guest), argument)
 
 
-def test_a_key_may_not_use_every_controller() -> None:
-    api = Api()
-    api.app.dependency_overrides[caller] = lambda: Principal(name="eve", controllers=(re.compile("mine"),))
-    answer = api.post(PATH, {**HELLO, "controller": "other"})
+def test_a_key_may_not_use_every_controller(tmp_path: Path) -> None:
+    keys = Keys(key_file(tmp_path, '[keys.eve]\nkey = "secret"\ncontrollers = ["mine"]\n'))
+    http = TestClient(create_app(fake_service()[0], keys=keys), headers={"authorization": "Bearer secret"})
+    answer = http.post(PATH, json={**HELLO, "controller": "other"})
     assert (answer.status_code, answer.json()["error"]["type"]) == (403, "permission_error")
-    assert api.post(PATH, {**HELLO, "controller": "mine"}).status_code == 200
+    assert http.post(PATH, json={**HELLO, "controller": "mine"}).status_code == 200
 
 
 def test_a_grammar_and_a_controller_of_the_users_own() -> None:

@@ -19,7 +19,7 @@ from aici_engine.server.link import wire
 from aici_engine.server.service.constraints import module_id
 from tests.engine.server.gateway.test_api_keys import key_file
 from tests.support.fake_engine import FakeEngine, fails, forked, says, silent
-from tests.support.fake_service import service_over
+from tests.support.fake_service import ServiceClient, service_over
 from tests.support.http import listening
 
 JSON = {"Content-Type": "application/json"}
@@ -31,8 +31,7 @@ REQUEST = HEAD % len(BODY) + BODY
 
 
 def client(engine: FakeEngine) -> TestClient:
-    service = service_over(engine)
-    return TestClient(create_app(service), raise_server_exceptions=False)
+    return ServiceClient(service_over(engine))
 
 
 def run(engine: FakeEngine, **fields: object) -> tuple[int, list[dict[str, Any]]]:
