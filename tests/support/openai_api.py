@@ -3,12 +3,15 @@
 import codecs
 import json
 from collections.abc import Iterable, Sequence
+from functools import cached_property
 from typing import Any
 
 import httpx2
 import openai
+from fastapi import FastAPI
 
 from aici_engine.events import FinishReason
+from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
 from tests.support.fake_engine import Script
 from tests.support.fake_service import ServiceClient, fake_service, vocabulary
@@ -22,6 +25,11 @@ class Api:
         self.service, self.engine = fake_service(*scripts, template=template)
         self.http = ServiceClient(self.service)
         self.sdk = openai.OpenAI(http_client=self.http, base_url="http://aici/v1", api_key="none", max_retries=0)
+
+    @cached_property
+    def app(self) -> FastAPI:
+        """An application of its own, to be served or called without `http`."""
+        return create_app(self.service)
 
     def post(self, path: str, body: Json) -> httpx2.Response:
         # Escaped: lone surrogates, which UTF-8 cannot encode, can be sent too.
