@@ -39,6 +39,7 @@ from tests.cluster.fake_pipeline import (
     running_stage,
 )
 from tests.cluster.test_pipeline import compare
+from tests.support.processes import wait_until
 
 if TYPE_CHECKING:
     from aici_engine.cache.storage import KVStorage
@@ -156,6 +157,27 @@ def test_a_stage_hears_its_driver_while_the_next_stage_is_silent() -> None:
         link.send(load_frame(part))
         answers = [link.receive(timeout_s=2) for _ in range(3)]
         assert [type(answer and answer.message) for answer in answers] == [StageFacts, StageLoaded, StageLoaded]
+
+
+def test_the_log_of_a_stage_tells_of_drivers_that_use_it(caplog: pytest.LogCaptureFixture) -> None:
+    """While another stage is away, the driver comes several times a second and asks for facts only."""
+    caplog.set_level("INFO", logger="aici_engine.cluster.stage_process")
+
+    def said() -> list[str]:
+        return [line for line in caplog.messages if line.startswith("the driver")]
+
+    with running_stage(TOKEN) as address:
+        for name in ("looks", "looks", "uses"):
+            with (
+                LinkGroup(TOKEN, role="driver", name=name) as group,
+                StageLink(group, address, decode_from_stage, max_body_bytes=0) as link,
+            ):
+                link.wait_ready()
+                if name == "uses":
+                    link.send(load_frame(LayerRange(0, 3, embedding=True, head=False)))
+                    assert wait_until(lambda: len(said()) == 1, 10)
+        assert wait_until(lambda: len(said()) == 2, 10)
+        assert said() == ["the driver uses is here", "the driver uses is gone"]
 
 
 def test_pages_of_the_last_epoch_are_not_believed() -> None:
