@@ -73,26 +73,29 @@ def fake_service(*scripts: Script, template: str | None = None) -> tuple[Service
 
 
 @cache
-def _shared_app() -> tuple[FastAPI, ServedModel, Service]:
+def _app() -> tuple[FastAPI, ServedModel, Service]:
     service = copy(_service())
     models = Models.of(service)
     return create_app(models), models.default, service
 
 
-class ServiceClient(TestClient):
-    """A client of a service of its own, in the application that all such clients of a process share. To make an
-    application takes several times as long as a request.
+def shared_app(service: Service) -> FastAPI:
+    """Return an application that serves `service` until the next call: to make one takes several times as long as a
+    request. What an application keeps by itself is shared: responses, files and metrics. There are no API keys."""
+    app, model, serving = _app()
+    vars(serving).update(vars(service))
+    model.admission = service.admission
+    return app
 
-    What the application keeps by itself is shared: responses, files and metrics. For HTTP without API keys.
-    """
+
+class ServiceClient(TestClient):
+    """A client of a service of its own, in the shared application."""
 
     def __init__(self, service: Service) -> None:
-        app, self._model, self._serving = _shared_app()
-        super().__init__(app, raise_server_exceptions=False)
+        super().__init__(shared_app(service), raise_server_exceptions=False)
         self._service = service
 
     def send(self, *args: Any, **kwargs: Any) -> httpx2.Response:
-        vars(self._serving).update(vars(self._service))
-        self._model.admission = self._service.admission
+        shared_app(self._service)
         answer: httpx2.Response = super().send(*args, **kwargs)
         return answer

@@ -8,11 +8,10 @@ from functools import wraps
 from typing import Any, ParamSpec, TypeAlias
 
 from aici_engine.events import FinishReason
-from aici_engine.server.api.app import create_app
 from aici_engine.server.link import wire
 from aici_engine.server.service.service import Service
 from tests.support.fake_engine import FakeEngine, Script
-from tests.support.fake_service import service_over
+from tests.support.fake_service import service_over, shared_app
 from tests.support.websocket import Socket
 
 Item: TypeAlias = dict[str, Any]
@@ -80,7 +79,7 @@ async def connected(
     info = wire.EngineInfo(vocab_size=49152, max_len=2048, max_num_seqs=4, eos_tokens=(0, EOS))
     engine = FakeEngine(list(scripts) or [tokens(11)], info=info)
     service = service_over(engine, capacity=capacity)
-    async with asyncio.timeout(timeout_s), Socket(create_app(service), f"{path}?greeting=1") as socket:
+    async with asyncio.timeout(timeout_s), Socket(shared_app(service), f"{path}?greeting=1") as socket:
         client = Client(socket, engine, service)
         assert (await client.message())["event"] == "ready"
         yield client

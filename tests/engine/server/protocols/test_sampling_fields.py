@@ -4,11 +4,9 @@ import json
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
 
 from aici_engine.parameter import Api, ApiField, Parameter
 from aici_engine.sampling_params import PARAMETERS
-from aici_engine.server.api.app import create_app
 from tests.support.fake_engine import FakeEngine
 from tests.support.fake_service import ServiceClient, service_over
 
@@ -50,11 +48,11 @@ def send(engine: FakeEngine, api: Api, fields: dict[str, Any]) -> tuple[int, str
     body = BODIES[api] | fields
     if api is Api.OPENAI_CHAT and "top_logprobs" in fields:
         body["logprobs"] = True
-    service = service_over(engine)
+    http = ServiceClient(service_over(engine))
     if api is not Api.LMTP:
-        answer = ServiceClient(service).post(PATHS[api], json=body)
+        answer = http.post(PATHS[api], json=body)
         return answer.status_code, answer.text
-    with TestClient(create_app(service)).websocket_connect("/lmtp") as socket:
+    with http.websocket_connect("/lmtp") as socket:
         socket.send_text(f"GENERATE {json.dumps(body)}")
         while not (text := socket.receive_text()).startswith("TOKEN"):
             pass
