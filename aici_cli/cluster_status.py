@@ -38,8 +38,9 @@ def lines(document: Mapping[str, Any], tokens_per_s: float | None = None) -> Ite
         )
         return
     yield summary(pipeline, tokens_per_s)
-    yield ""
-    yield from table_text(_COLUMNS, rows(pipeline), num_left=len(_COLUMNS)).splitlines()
+    if found := list(rows(pipeline)):  # none while the pipeline is interrupted
+        yield ""
+        yield from table_text(_COLUMNS, found, num_left=len(_COLUMNS)).splitlines()
     yield from node_lines(pipeline)
 
 

@@ -57,6 +57,13 @@ def test_spares_and_nodes_that_are_away_are_listed() -> None:
     assert lines[-2:] == ["node spare: ready, spare of 700 MB", "node lost: away, for 12 s: no answer"]
 
 
+def test_an_interrupted_pipeline_has_no_table() -> None:
+    interrupted = pipeline_status(state="interrupted", trouble="stage 0 is gone", stages=[], driver=None, epoch=None)
+    code, [line] = status(FakeEngine(calls={"cluster": interrupted}))
+    assert code == 0
+    assert line.startswith("interrupted: stage 0 is gone, ")
+
+
 def test_one_process_says_so() -> None:
     assert status(FakeEngine()) == (0, ["no pipeline: one process runs the whole model"])
 
