@@ -45,6 +45,9 @@ class StageLoader(WeightsLoader):
         num_ranks: int = 1,
         memory_bytes: int | None = None,
     ) -> None:
+        """Raises UsageError for a folder with a missing or damaged file."""
+        for folder in folders:
+            FolderSource(folder)
         self.read_bytes = self.sent_bytes = 0
         self._folders = folders
         self._store = store
