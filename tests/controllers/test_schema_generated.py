@@ -7,6 +7,7 @@ import contextlib
 import itertools
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import jsonschema
@@ -34,6 +35,16 @@ _REFUSED = (
     "too many alternatives",
 )
 _MAX_ORDERS = 200
+_additional_items = jsonschema.Draft7Validator.VALIDATORS["additionalItems"]
+
+
+def _additional_items_of_a_list(validator: Any, additional: Any, instance: Any, schema: Any) -> Iterator[Any]:
+    """Beside `items` that is one schema, the keyword has no effect; jsonschema fails if the schema is a boolean."""
+    if not isinstance(schema.get("items"), bool):
+        yield from _additional_items(validator, additional, instance, schema) or ()
+
+
+_Draft7 = jsonschema.validators.extend(jsonschema.Draft7Validator, {"additionalItems": _additional_items_of_a_list})
 _LONG_NUMBER = re.compile(r"\d{309}")  # the guest writes none
 
 
@@ -75,8 +86,7 @@ def test_schemas_of_people(guest: GuestModule, name: str, data: st.DataObject) -
 @settings(max_examples=scaled(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(schema=SCHEMAS, data=st.data())
 def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) -> None:
-    dialect = jsonschema.Draft7Validator
-    validator = dialect(schema, format_checker=dialect.FORMAT_CHECKER)
+    validator = _Draft7(schema, format_checker=_Draft7.FORMAT_CHECKER)
     documents = data.draw(st.lists(VALUES, min_size=2, max_size=4))
     if not _is_beyond_it(schema):
         # hypothesis-jsonschema fails on some schemas without a value, such as minLength above maxLength in an item.
@@ -102,6 +112,15 @@ def test_random_schemas(guest: GuestModule, schema: Any, data: st.DataObject) ->
     accepted = {number for (number, _), stopped in zip(texts, report.texts, strict=True) if stopped is None}
     assert [documents[number] for number in accepted - valid] == []
     assert [documents[number] for number in valid - accepted] == []
+
+
+@pytest.mark.parametrize("items", [True, False])
+def test_additional_items_have_no_effect_beside_one_schema(guest: GuestModule, items: bool) -> None:
+    schema = {"type": "array", "items": items, "additionalItems": not items}
+    report = ask_schema(guest, schema, ["[]", "[null]"], objects="open")
+    validator = _Draft7(schema)
+    assert [stopped is None for stopped in report.texts] == [validator.is_valid([]), validator.is_valid([None])]
+    assert validator.is_valid([None]) == items
 
 
 def _is_beyond_it(schema: Any) -> bool:
