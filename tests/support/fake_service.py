@@ -81,7 +81,9 @@ def _app() -> tuple[FastAPI, ServedModel, Service]:
 
 def shared_app(service: Service) -> FastAPI:
     """Return an application that serves `service` until the next call: to make one takes several times as long as a
-    request. What an application keeps by itself is shared: responses, files and metrics. There are no API keys."""
+    request. What an application keeps by itself is shared: responses, files and metrics. There are no API keys, and
+    the limits of requests are the usual ones."""
+    assert service.limits == RequestLimits(), "other limits need an application of their own"
     app, model, serving = _app()
     vars(serving).update(vars(service))
     model.admission = service.admission

@@ -27,7 +27,7 @@ class StorageLimits:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A user who stores something. `limits`: of the user; None: the registry's own."""
+    """Whose quota an upload takes. `limits`: of the user; None: the registry's own."""
 
     auth: Auth
     limits: StorageLimits | None = None
@@ -43,7 +43,7 @@ class Room:
     """Checks both quotas for everything that is stored. Methods but `check` are called inside `ModuleFiles.changing`.
 
     `evict`: at a quota, the user's own modules without tags make room, the least recently used first; without `evict`,
-    nothing does. `ownership`, `tagged`: of a module, and the modules with tags.
+    nothing does. `ownership` returns who owns a module, `tagged` the ids of the modules with tags.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Room:
         self._tagged = tagged
 
     def check(self, size_bytes: int, claim: Claim) -> None:
-        """Raise QuotaError if another module of `size_bytes` would not fit, whatever makes room."""
+        """Raise QuotaError if another module of `size_bytes` would not fit without all modules that may make room."""
         self._check(size_bytes, claim, without=set(self._idle(claim.auth)))
 
     def make(self, size_bytes: int, claim: Claim) -> None:
@@ -79,7 +79,7 @@ class Room:
             self._files.remove(module_id)
 
     def check_addition(self, size_bytes: int, module_id: str) -> None:
-        """Raise QuotaError if so much more in the files of a stored module exceeds the quota of its first owner."""
+        """Raise QuotaError if `size_bytes` more of a stored module exceed the quota of the module's first owner."""
         modules, first = self._files.module_ids(), self._ownership(module_id).first
         own = [each for each in modules if first and self._ownership(each).is_owned_by(first)]
         self._check_stored(size_bytes, modules, own, self._stored_mib)

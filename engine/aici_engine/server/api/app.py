@@ -102,6 +102,7 @@ def create_app(
         *([console.router()] if has_console else ()),
     ):
         policies.read(router.routes)
-        # `include_router` would work every route out a second time, during the first request.
+        # `include_router` would work every route out a second time, during the first request. Without it, FastAPI's
+        # `dependency_overrides` have no effect.
         app.router.routes.extend(router.routes)
     return app
